@@ -8,7 +8,7 @@ import pytest
 import millstream
 from millstream.errors import CommandError, DiskError
 from support.coldness import IS_COLD
-from support.packed import PackedWorld, open_packs
+from support.packed import PackedWorld, open_packs, two_packs
 from support.removed import SHOWS_REMOVED
 from support.waiting import eventually
 
@@ -42,13 +42,7 @@ def test_a_store_reads_trims_and_rewrites_entries_in_packs(tmp_path: Path) -> No
 def test_a_store_that_closes_writes_each_pack_anew_that_it_can(tmp_path: Path) -> None:
     """A pack that was cut short does not keep the next one from being written."""
     home = tmp_path / "data"
-    world = PackedWorld(home)
-    for key in ("s", "t"):
-        world.fill(key)
-        world.chill(key.encode())
-        world.seal()
-    world.close()
-    short, pack = sorted(home.glob("*.pack"))
+    short, pack = two_packs(home)
     store = millstream.open_store(f"file://{home}")
     os.truncate(short, short.stat().st_size - 1)
     pack.unlink()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from engine.cold_twins import ColdTwins, step
+from engine.test_no_memory import has_memory
 from engine.test_pack_reader import FilePack, everything, grown
 from engine.twins import native
 from millstream.commands.context.config import Config
@@ -190,15 +191,7 @@ def test_an_allocation_that_fails_changes_nothing(what: str, tmp_path: Path) -> 
     allocation, succeeded = 0, 0
     while succeeded < 5:
         store = cold.copy()
-        _testcapi.set_nomemory(allocation, allocation + 1)
-        try:
-            STEPS[what](store)
-        except MemoryError:
-            succeeded = 0
-        else:
-            succeeded += 1
-        finally:
-            _testcapi.remove_mem_hooks()
+        succeeded = succeeded + 1 if has_memory(allocation, STEPS[what], store) else 0
         if not succeeded:
             assert everything(store) == before, allocation
             STEPS[what](store)

@@ -56,6 +56,18 @@ STEPS: dict[str, Callable[[Any], object]] = {
 NEED_NOTHING = {"remove", "remove below", "drop"}
 
 
+def has_memory(allocation: int, change: Callable[[Any], object], of: Any) -> bool:
+    """Make a change of which one allocation fails; return False if it raised MemoryError."""
+    _testcapi.set_nomemory(allocation, allocation + 1)
+    try:
+        change(of)
+    except MemoryError:
+        return False
+    finally:
+        _testcapi.remove_mem_hooks()
+    return True
+
+
 @pytest.mark.parametrize("what", STEPS)
 def test_an_allocation_that_fails_changes_nothing(what: str) -> None:
     """If any allocation fails, the store raises MemoryError and is unchanged, and the next try works."""
@@ -64,15 +76,7 @@ def test_an_allocation_that_fails_changes_nothing(what: str) -> None:
         store, wanted = filled(), filled()
         before = everything(store)
         STEPS[what](wanted)
-        _testcapi.set_nomemory(allocation, allocation + 1)
-        try:
-            STEPS[what](store)
-        except MemoryError:
-            succeeded = 0
-        else:
-            succeeded += 1
-        finally:
-            _testcapi.remove_mem_hooks()
+        succeeded = succeeded + 1 if has_memory(allocation, STEPS[what], store) else 0
         if not succeeded:
             assert everything(store) == before, allocation
             STEPS[what](store)
@@ -180,15 +184,7 @@ def test_a_groups_change_that_finds_no_memory_changes_nothing(what: str) -> None
         group, wanted = held(), held()
         before = group_seen(group, 0)[2:4]
         CHANGES[what](wanted)
-        _testcapi.set_nomemory(allocation, allocation + 1)
-        try:
-            CHANGES[what](group)
-        except MemoryError:
-            succeeded = 0
-        else:
-            succeeded += 1
-        finally:
-            _testcapi.remove_mem_hooks()
+        succeeded = succeeded + 1 if has_memory(allocation, CHANGES[what], group) else 0
         if not succeeded:
             assert group_seen(group, 0)[2:4] == before, allocation
             CHANGES[what](group)

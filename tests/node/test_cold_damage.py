@@ -201,7 +201,7 @@ def test_the_log_names_the_entries_of_damage_that_a_check_has_found(caplog: pyte
     for _ in range(2):
         assert "MSDAMAGED" in str(client.call("XRANGE", "s", "-", "+"))
     assert caplog.text.count("entries 4-1 to 6-1 of 's' cannot be read") == 1
-    assert world.node.cold.damaged == 1
+    assert len(world.node.cold.damages()) == 1
 
 
 def _damaged(world: ColdWorld, key: bytes, index: int) -> None:
@@ -257,7 +257,7 @@ def test_damage_of_one_stream_leaves_the_others_of_a_read(order: str, unit: bool
     assert [[key, len(rows)] for key, rows in read()] == [[b"s", 15]]
     assert [[key, len(rows)] for key, rows in read()] == [[b"s", 5]]
     assert "MSDAMAGED" in str(read())
-    assert world.node.cold.damaged == 1
+    assert len(world.node.cold.damages()) == 1
 
 
 @pytest.mark.parametrize("order", ["sd", "ds"])
@@ -283,7 +283,7 @@ def test_damage_of_one_stream_leaves_the_others_of_a_plain_read(order: str, budg
     assert [[key, len(rows)] for key, rows in read("0")] == [[b"s", 15]]
     assert [[key, len(rows)] for key, rows in read("15-1")] == [[b"s", 5]]
     assert "MSDAMAGED" in str(read("20-1"))
-    assert world.node.cold.damaged == 1
+    assert len(world.node.cold.damages()) == 1
 
 
 @pytest.mark.parametrize("words", [["XACKDEL", "s", "g", "IDS"], ["XDELEX", "s", "DELREF", "IDS"], ["XDEL", "s"]])

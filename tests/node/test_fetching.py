@@ -196,6 +196,13 @@ class Posting:
         self.works.append(work)
 
 
+def tickets_of(disk: "Pinning", node: Node, shell: Posting, threads: int) -> Tickets:
+    """Tickets of a node whose packs are on this disk."""
+    source, posts = cast("PackSource", disk), cast("ColdShell", shell)
+    how = {"threads": lambda: threads, "rate": lambda: 0, "measured": lambda size, seconds: None}
+    return Tickets(source, node.sessions, posts, lambda now: None, **how)
+
+
 def test_a_client_may_want_thousands_of_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """XDEL of many ids wants a part for each; they are not compared with each other, which would hold up the loop."""
     clock, disk, shell, compared = ManualClock(), Pinning(), Posting(), 0
@@ -207,8 +214,7 @@ def test_a_client_may_want_thousands_of_parts(monkeypatch: pytest.MonkeyPatch) -
         return has(fetch, wanted)
 
     monkeypatch.setattr(Fetch, "has", counted)
-    tickets = Tickets(cast("PackSource", disk), node.sessions, cast("ColdShell", shell), lambda now: None)
-    tickets.begin(lambda: 1, lambda: 0, lambda size, seconds: None)
+    tickets = tickets_of(disk, node, shell, 1)
     parts = [(1, at * 20_000, 4000) for at in range(2000)]
     try:
         for _ in range(2):
@@ -234,8 +240,7 @@ def test_bytes_of_a_pack_that_was_dropped_are_not_kept(when: str) -> None:
     """Another pack may get the number of one that is read: its clients run again, and no byte of the old one stays."""
     clock, disk, shell = ManualClock(), Pinning(), Posting()
     node = Node(Config({}))
-    tickets = Tickets(cast("PackSource", disk), node.sessions, cast("ColdShell", shell), lambda now: None)
-    tickets.begin(lambda: 2, lambda: 0, lambda size, seconds: None)
+    tickets = tickets_of(disk, node, shell, 2)
     sessions = [node.sessions.open(clock.now()) for _ in range(2)]
     for session, pack in zip(sessions, (1, 2), strict=True):
         tickets.park(session, [(pack, 0, 10)], 1, [])

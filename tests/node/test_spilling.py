@@ -106,14 +106,7 @@ def at_random(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
             check(cold.node)
         if random.random() < 0.01 and clients[1].session.queue is None:
             spilled += cold.spiller.spilled
-            expect_replay(cold)
-            cold.close()
-            now, values = cold.clock, cold.node.config.values
-            kept = {name: str(value) for name, value in values.items() if name.startswith("stream-idmp")}  # CONFIG SET
-            cold = SpillWorld(more | kept, disk=cold.disk, thread=Later)
-            cold.clock = now
-            clients[1] = cold.client()
-            clients[1].session.db = clients[0].session.db
+            cold = restarted(cold, clients, more)
     if clients[0].session.queue is not None:
         for client in clients:
             client.call("DISCARD")
@@ -123,6 +116,18 @@ def at_random(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
     spilled += cold.spiller.spilled
     assert snapshot(cold.again().node)[0].keys() == snapshot(hot.node)[0].keys()
     return spilled
+
+
+def restarted(cold: SpillWorld, clients: list[Client], more: dict[str, str]) -> SpillWorld:
+    """Start the node of the second client from its disk, with what CONFIG SET has changed; its client goes on."""
+    expect_replay(cold)
+    cold.close()
+    kept = {name: str(value) for name, value in cold.node.config.values.items() if name.startswith("stream-idmp")}
+    again = SpillWorld(more | kept, disk=cold.disk, thread=Later)
+    again.clock = cold.clock
+    clients[1] = again.client()
+    clients[1].session.db = clients[0].session.db
+    return again
 
 
 RACES: dict[str, list[list[str]]] = {
@@ -478,7 +483,7 @@ def test_a_pack_whose_sync_failed_is_never_written_again() -> None:
     world.written()
     world.spill()
     client = world.client()
-    sizes = {name: len(disk.names[world.directory / name].cache) for name in world.names.values()}
+    sizes = {name: len(disk.names[world.directory / name].cache) for name in world.node.cold.packs.names.values()}
     (name,) = sizes
     for number in range(31, 90):
         client.call("XADD", "s", f"{number}-1", "f", "v")
@@ -491,7 +496,7 @@ def test_a_pack_whose_sync_failed_is_never_written_again() -> None:
     world.advance(10_001)
     world.spill()
     assert world.spiller.filler.status == "ok"
-    assert len(world.names) == 2
+    assert len(world.node.cold.packs.names) == 2
     assert len(disk.names[world.directory / name].cache) == written
     expect_replay(world)
 
@@ -521,7 +526,7 @@ def test_packs_are_ended_at_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
     world = SpillWorld(thread=AtOnce)
     filled(world, 300)
     world.spill()
-    assert len(world.names) > 1
+    assert len(world.node.cold.packs.names) > 1
     expect_replay(world)
     size = world.opened.pack_bytes()
     assert world.again().opened.pack_bytes() == size + FRAME_SIZE  # the end of the last pack has a seal
@@ -552,10 +557,10 @@ def test_a_pack_that_cannot_be_opened_gets_no_entry() -> None:
     def refuse(entry: PackEntry) -> None:
         raise DiskFullError(f"cannot open {entry.name}")
 
-    world.spiller.on_pack = refuse
+    read, world.spiller.on_pack = world.spiller.on_pack, refuse
     world.spill()
     assert (world.extents(), world.spiller.filler.failures) == (0, 1)
-    world.spiller.on_pack = world.begin_reading
+    world.spiller.on_pack = read
     world.advance(10_001)
     world.spill()
     assert world.extents()

@@ -19,7 +19,7 @@ from millstream.node.tiering import writing
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.manifest import PackEntry
 from millstream.replies import Error
-from node.test_spilling import expect_replay
+from node.test_spilling import expect_replay, restarted
 from replication.replicated import Changes
 from support.coldness import IS_COLD
 from support.inprocess import Client, World
@@ -156,14 +156,7 @@ def at_random(seed: int) -> int:
             check(cold.node)
         if random.random() < 0.01 and clients[1].session.queue is None:
             extents += cold.vacuum.extents
-            expect_replay(cold)
-            cold.close()
-            now, values = cold.clock, cold.node.config.values
-            kept = {name: str(value) for name, value in values.items() if name.startswith("stream-idmp")}
-            cold = SpillWorld(kept, disk=cold.disk, thread=Later)
-            cold.clock = now
-            clients[1] = cold.client()
-            clients[1].session.db = clients[0].session.db
+            cold = restarted(cold, clients, {})
     if clients[0].session.queue is not None:
         for client in clients:
             client.call("DISCARD")

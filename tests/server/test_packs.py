@@ -9,7 +9,7 @@ from millstream.errors import DiskError, LogCorruptError
 from millstream.maintenance.health.server import Limits, diagnose_server
 from millstream.server.thread import ServerThread
 from support.coldness import IS_COLD
-from support.packed import PackedWorld, packed
+from support.packed import PackedWorld, packed, two_packs
 from support.removed import SHOWS_REMOVED
 from support.servers import millstream_server
 from support.waiting import eventually
@@ -21,12 +21,7 @@ if IS_COLD:
 
 def test_packs_that_nothing_needs_are_removed(tmp_path: Path) -> None:
     """BGREWRITEAOF removes the pack of a deleted stream, and keeps those of others."""
-    world = PackedWorld(tmp_path)
-    for key in ("s", "t"):
-        world.fill(key)
-        world.chill(key.encode())
-        world.seal()
-    world.close()
+    two_packs(tmp_path)
     with ServerThread(tmp_path) as server, Wire(server.url) as wire:
         for key, left in (("s", 1), ("t", 0)):
             assert wire.ask("XLEN", key) == 20
@@ -63,13 +58,7 @@ def test_a_server_that_fails_writes_a_removed_pack_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, *, is_short: bool
 ) -> None:
     """A failure of the disk ends the open files too, and stays the reason of the end even if another pack lacks."""
-    world = PackedWorld(tmp_path)
-    for key in ("s", "t"):
-        world.fill(key)
-        world.chill(key.encode())
-        world.seal()
-    world.close()
-    short, pack = sorted(tmp_path.glob("*.pack"))
+    short, pack = two_packs(tmp_path)
     server = ServerThread(tmp_path).start()
     if is_short:
         os.truncate(short, short.stat().st_size - 1)

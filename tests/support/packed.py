@@ -110,6 +110,17 @@ def packed(home: Path, disk: Disk | None = None, count: int = 20) -> None:
     world.close()
 
 
+def two_packs(home: Path) -> list[Path]:
+    """Make a data directory with streams ``s`` and ``t``; return the sealed pack of each."""
+    world = PackedWorld(home)
+    for key in ("s", "t"):
+        world.fill(key)
+        world.chill(key.encode())
+        world.seal()
+    world.close()
+    return sorted(home.glob("*.pack"))
+
+
 def make_packed(home: Path, keys: dict[str, int], *, each: int = 4, sealed: bool = True) -> None:
     """Make a data directory with streams of so many entries, most of them in one pack, ``each`` nodes in an extent."""
     world = PackedWorld(home)

@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 from millstream.engine.cold_ops import named_packs
 from millstream.engine.streams.stream import Stream
 from millstream.node.log.compaction import compact
-from millstream.node.maintenance.vacuum import Vacuum
+from millstream.node.maintenance.joining import join_tier
 from millstream.node.node import Node
 from millstream.node.tiering import gathering, policy
 from millstream.node.tiering.spilling import Spiller
 from millstream.persistence.disk import Disk
 from millstream.persistence.log import Log
-from millstream.persistence.manifest import PackEntry
 from support.inprocess import World
 from support.simdisk import SimDisk
 
@@ -73,18 +72,9 @@ class SpillWorld(World):
         self.node = Node(self.node.config, self.opened)
         self.node.config.has_files = True
         self.records = self.node.recover(recovered.payloads())
-        self.names = {number: name for number, name, _ in self.opened.open_packs()}
         self.node.cold.open(self.opened)
         self.spiller = Spiller(self.node, self.opened, thread=thread, spare=spare)
-        self.spiller.on_pack = self.begin_reading
-        self.vacuum = Vacuum(self.spiller, self.opened)
-
-    def begin_reading(self, entry: PackEntry) -> None:
-        """Read one more pack."""
-        if entry.number in self.node.cold.packs.names:
-            return
-        self.names[entry.number] = entry.name
-        self.node.cold.add_pack(entry.number, entry.name, self.opened.open_pack(entry.name))
+        self.vacuum = join_tier(self.node, self.opened, self.spiller)
 
     def spill(self, turns: int = 1000) -> None:
         """Run turns until nothing more is due."""

@@ -10,13 +10,10 @@ from millstream.clock import Now
 from millstream.embedded.guard import Helper
 from millstream.errors import StorageError
 from millstream.logs import logger
-from millstream.node.maintenance.vacuum import Vacuum
+from millstream.node.maintenance.joining import join_tier
 from millstream.node.node import Node
-from millstream.node.tiering.facts import rows_of
-from millstream.node.tiering.figures import reading_rows
 from millstream.node.tiering.spilling import Spiller
 from millstream.persistence.log import Log
-from millstream.persistence.manifest import PackEntry
 
 log = logger("millstream.embedded")
 
@@ -34,45 +31,15 @@ class StoreSpilling:
     """
 
     def __init__(self, node: Node, opened: Log, wake: Callable[[], None]) -> None:
-        self._node, self._log = node, opened
+        self._node = node
         self._wake_thread = wake
         self.due: float | None = None  # Monotonic seconds of the next turn; None if only a change makes it due
         self._spiller = Spiller(node, opened, wake=self._wake, thread=Helper)
-        self._spiller.on_pack = self._begin_reading
-        self._vacuum = Vacuum(self._spiller, opened)
-        self._vacuum.on_damage = node.cold.report_damage
-        self._vacuum.scrubber.on_return = node.cold.forget_removal
-        self._vacuum.on_idle = self._reclaim
-        node.host.vacuum = self._ask_vacuum
-        node.sessions.stalls.may_help = self._spiller.may_help
-
-    def describe(self, disagreements: Callable[[], int]) -> None:
-        """Add the figures to INFO; see :func:`~millstream.node.tiering.facts.rows_of`."""
-        node = self._node
-        rows = rows_of(node.keyspace, self._log, self._spiller, node.sessions.stalls, disagreements)
-        node.surroundings.tier += [
-            rows,
-            lambda wall: reading_rows(node.cold, node.sessions),  # noqa: ARG005 - one signature
-            self._vacuum.rows,
-        ]
-
-    def _reclaim(self, at_once: bool) -> bool:
-        """Begin a rewriting that removes packs; return False if it may not begin now."""
-        rewriter = self._node.host.rewriter
-        return rewriter is not None and rewriter.reclaim(at_once=at_once)
-
-    def _ask_vacuum(self) -> bool:
-        self.due = 0.0
-        return self._vacuum.ask()
+        self._vacuum = join_tier(node, opened, self._spiller)
 
     def _wake(self) -> None:
         self.due = 0.0
         self._wake_thread()
-
-    def _begin_reading(self, entry: PackEntry) -> None:
-        cold = self._node.cold
-        if entry.number not in cold.packs.names:
-            cold.add_pack(entry.number, entry.name, self._log.open_pack(entry.name))
 
     def poke(self) -> None:
         """Note that data may have changed."""

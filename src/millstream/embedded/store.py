@@ -326,7 +326,6 @@ class Store:
         rewriter = node.host.rewriter = Rewriter(log_, config, packs=packs, thread=Helper)
         rewriter.data_size = node.memory.data
         commit = GroupCommit(log_, self.fsync, disk_guard, time.monotonic())
-        spilling.describe(lambda: rewriter.facts.pack_disagreements)
         self._durable = _Durable(log_, disk_guard, rewriter, commit, spilling, recovered)
         self.gate = commit.gate
         return node

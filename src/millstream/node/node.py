@@ -52,8 +52,8 @@ from millstream.node.primary import Primary
 from millstream.node.queued import Answers, PlainPiece, reading
 from millstream.node.scripting.scripts import Scripts
 from millstream.node.stats import NodeStats
-from millstream.node.tiering.policy import Spills
 from millstream.node.tiering.reading import ColdRunner
+from millstream.node.tiering.spilling import Spiller
 from millstream.persistence.log import Log
 from millstream.protocol.encoder import encode, weight
 from millstream.replies import NIL_ARRAY, QUEUED, Error, Raw, Reply
@@ -135,7 +135,7 @@ class Node:
         self.cold = ColdRunner(config, self.keyspace, self.sessions, self.stats.lookups, self.replies.limit)
         self.cold.serve_woken = self._serve_woken
         self.memory.copies.append(lambda: self.cold.pinned)
-        self.spills: Spills | None = None  # Moves entries to files while a tier is on
+        self.spills: Spiller | None = None  # Moves entries to files while a tier is on
         self._nobody = Session(0)  # session for the node's own work
         self._is_log_long = False  # Retention has removed entries while space was short, and the log was not rewritten
 

@@ -33,8 +33,6 @@ from millstream.node.facts import log_facts
 from millstream.node.log.packs import KeyspacePacks, bring_packs_back, expect_packs, open_log
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
-from millstream.node.tiering.facts import rows_of
-from millstream.node.tiering.figures import reading_rows
 from millstream.paths import exposed
 from millstream.persistence.log import Log
 from millstream.persistence.recovery import RecoveryReport
@@ -190,22 +188,12 @@ class Server(Serving):
         self.committer.before_write = node.primary.ask_confirmation
         self._spilling = Spilling(self, self._log)
         self.spill_soon = self._spilling.poke
-        node.sessions.stalls.may_help = self._spilling.spiller.may_help
-        node.host.vacuum = self._spilling.vacuum.ask
-        spilling, damages = self._spilling, node.cold.damages
-        packs = KeyspacePacks(node.keyspace, self._in_turn, node.cold.drop_packs, spilling.taking, damaged=damages)
+        taking, damages = self._spilling.taking, node.cold.damages
+        packs = KeyspacePacks(node.keyspace, self._in_turn, node.cold.drop_packs, taking, damaged=damages)
         rewriter = node.host.rewriter = self.rewriter = Rewriter(
             self._log, config, exclusively=self.committer.exclusively, packs=packs
         )
         rewriter.data_size = node.memory.data
-        stalls = node.sessions.stalls
-        node.surroundings.tier += [
-            rows_of(
-                node.keyspace, self._log, self._spilling.spiller, stalls, lambda: rewriter.facts.pack_disagreements
-            ),
-            self._spilling.vacuum.rows,
-            lambda wall: reading_rows(node.cold, node.sessions),  # noqa: ARG005 - the same signature as the others
-        ]
 
     def _in_turn(self, job: Callable[[], T]) -> T:
         """Run a job in the loop, and wait for its result in another thread."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from millstream.errors import StorageError
 from millstream.logs import logger
-from millstream.node.maintenance.vacuum import Vacuum
+from millstream.node.maintenance.joining import join_tier
 from millstream.node.tiering.spilling import Spiller
 from millstream.persistence.disk import DiskFile, allow_files
 from millstream.persistence.log import Log
@@ -27,11 +27,7 @@ class Spilling:
         self._server = server
         self._loop = server.loop
         self.spiller = Spiller(server.node, opened, exclusively=server.committer.exclusively, wake=self._wake)
-        self.spiller.on_pack = self._begin_reading
-        self.vacuum = Vacuum(self.spiller, opened)
-        self.vacuum.on_damage = server.node.cold.report_damage
-        self.vacuum.scrubber.on_return = server.node.cold.forget_removal
-        self.vacuum.on_idle = self._reclaim
+        join_tier(server.node, opened, self.spiller)
         self._log = opened
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0  # loop time
@@ -41,17 +37,6 @@ class Spilling:
         """Run a turn soon; called in the spiller's thread."""
         self._loop.call_soon_threadsafe(self._run)
 
-    def _begin_reading(self, entry: PackEntry) -> None:
-        """Let commands read a pack that gets its first entries."""
-        cold = self._server.node.cold
-        if entry.number not in cold.packs.names:
-            cold.add_pack(entry.number, entry.name, self._log.open_pack(entry.name))
-
-    def _reclaim(self, at_once: bool) -> bool:
-        """Begin a rewriting that removes packs; return False if it may not begin now."""
-        rewriter = self._server.rewriter
-        return rewriter is not None and rewriter.reclaim(at_once=at_once)
-
     @contextlib.contextmanager
     def taking(self, packs: Sequence[PackEntry]) -> Iterator[Callable[[], None]]:
         """Open the packs of a primary's copy, and wait until no other is written; see ``KeyspacePacks``."""
@@ -59,7 +44,7 @@ class Spilling:
         allow_files(len(packs))  # beside those that are open now
         try:
             opened.extend((each.number, each.name, self._log.open_pack(each.name)) for each in packs)
-            self.spiller.wait()
+            self.spiller.background.wait()
             yield lambda: self._begin_again(opened)
         finally:
             for *_, file in opened:  # unless they were taken over

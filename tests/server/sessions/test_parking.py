@@ -233,7 +233,7 @@ def test_a_lack_of_memory_or_files_is_no_damage(cold: ColdServer, error: Excepti
         cold.inside(lambda: [cold.node.cold.pace.note(0, 0) for _ in range(100)])
     assert reader.ask("XRANGE", "s", "-", "+") == entries
     assert cold.packs.waited
-    assert cold.node.cold.damaged == 0
+    assert not cold.node.cold.damages()
     cold.expect_idle()
 
 

@@ -137,37 +137,22 @@ def _read(db: Database, argv: list[bytes], wall: int) -> None:
     want_all(plan, options)
 
 
-def _ids(first: int) -> Callable[[Database, list[bytes], int], None]:
-    def ask_ids(db: Database, argv: list[bytes], wall: int) -> None:
-        stream = _stream(db, argv[1], wall)
-        if stream is not None:
-            want(stream.entries, entry_ids(argv[first:]))
-
-    return ask_ids
-
-
-def _id_block(first: int) -> Callable[[Database, list[bytes], int], None]:
-    def ask_block(db: Database, argv: list[bytes], wall: int) -> None:
-        stream = _stream(db, argv[1], wall)
-        if stream is not None:
-            want(stream.entries, entry_ids(parse_id_block(argv, first)[1]))
-
-    return ask_block
-
-
-def _claimed(db: Database, argv: list[bytes], wall: int) -> None:
+def _ids(db: Database, argv: list[bytes], wall: int) -> None:
     stream = _stream(db, argv[1], wall)
     if stream is not None:
-        want(stream.entries, claimed_ids(argv)[0])
+        want(stream.entries, _IDS[argv[0].lower()](argv))
 
 
+_IDS: dict[bytes, Callable[[list[bytes]], list[int]]] = {
+    b"xdel": lambda argv: entry_ids(argv[2:]),
+    b"xdelex": lambda argv: entry_ids(parse_id_block(argv, 2)[1]),
+    b"xackdel": lambda argv: entry_ids(parse_id_block(argv, 3)[1]),
+    b"xclaim": lambda argv: claimed_ids(argv)[0],
+}
 ASKING: dict[bytes, Callable[[Database, list[bytes], int], None]] = {
     b"xrange": _range,
     b"xrevrange": _range,
     b"xread": _read,
     b"xreadgroup": _read,
-    b"xdel": _ids(2),
-    b"xdelex": _id_block(2),
-    b"xackdel": _id_block(3),
-    b"xclaim": _claimed,
+    **dict.fromkeys(_IDS, _ids),
 }

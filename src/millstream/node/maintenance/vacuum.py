@@ -61,12 +61,13 @@ class _Renewed:
 class Vacuum:
     """Cares for the packs of one node, in turns of the loop and jobs of a thread."""
 
-    def __init__(self, spiller: Spiller, opened: Log) -> None:
+    def __init__(
+        self, spiller: Spiller, opened: Log, on_damage: Callable[[Damage], None], on_idle: Callable[[bool], bool]
+    ) -> None:
         self._spiller, self._log, self._background = spiller, opened, spiller.background
         self.renewer = spiller.filler.another()  # Writer of extents that are written anew
         # Both called in the loop: reports damage; begins a rewriting (at once if the disk is low), False if it may not
-        self.on_damage: Callable[[Damage], None] = lambda damage: None  # noqa: ARG005 - a shell replaces it
-        self.on_idle: Callable[[bool], bool] = lambda at_once: False  # noqa: ARG005 - likewise
+        self.on_damage, self.on_idle = on_damage, on_idle
         self._is_dirty = True  # Something changed since the last walk
         self.walk: Walk | None = None
         self._settled: Settled = WeakKeyDictionary()

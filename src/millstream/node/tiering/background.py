@@ -25,8 +25,8 @@ class TierThread:
 
     def __init__(self, wake: Callable[[], None], thread: type[threading.Thread]) -> None:
         self._wake, self._new_thread = wake, thread
-        self._ending = threading.Lock()  # guards _stopped and the start of a thread
-        self._stopped = False
+        self._ending = threading.Lock()  # guards is_stopped and the start of a thread
+        self.is_stopped = False  # Nothing begins any more
         self._thread: threading.Thread | None = None
         self._taking: Take | None = None  # Takes the result of the present job; None without one
         self._result: tuple[Any] | None = None  # Result, until the loop has taken it
@@ -44,11 +44,6 @@ class TierThread:
         return self._result is not None
 
     @property
-    def is_stopped(self) -> bool:
-        """True if nothing begins any more."""
-        return self._stopped
-
-    @property
     def held(self) -> int:
         """Bytes that the present job holds."""
         return self._held if self.is_busy else 0
@@ -62,7 +57,7 @@ class TierThread:
         thread = self._new_thread(target=self._run, args=(job,), name="millstream-tier", daemon=True)
         with self._ending:
             self._taking, self._held = take, held
-            if self._stopped:
+            if self.is_stopped:
                 return
             try:
                 thread.start()
@@ -93,12 +88,12 @@ class TierThread:
         self._taking = self._result = None
 
     def wait(self) -> None:
-        """Wait for the job, which ends soon."""
+        """Wait for the job, which ends soon; called in another thread while no new job may begin."""
         if self._thread is not None:
             self._thread.join()
 
     def stop(self) -> None:
         """Let nothing begin any more, and wait for the job."""
         with self._ending:
-            self._stopped = True
+            self.is_stopped = True
         self.wait()

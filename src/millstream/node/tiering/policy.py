@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
 
 from millstream.engine.ids import is_timed
 from millstream.engine.keyspace import Keyspace, Transition, filled_places
@@ -118,16 +117,6 @@ def leaving(stream: Stream, limit: Leave, skipped: int = 0) -> Iterator[Block]:
             return
         if at >= skipped + _STAY:
             yield first
-
-
-class Spills(Protocol):
-    """A part that moves entries to files, and must know which streams there are."""
-
-    def observe(self, step: Transition) -> None:
-        """Note a transition that was committed."""
-
-    def scan(self) -> None:
-        """Find all streams, since the data came from elsewhere."""
 
 
 class Ring:

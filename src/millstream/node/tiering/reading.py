@@ -141,8 +141,15 @@ class ColdRunner:
         source, config = self.source, self._config
         if self._shell is None or source is None or self.tickets is not None:
             return
-        self.tickets = Tickets(source, self._sessions, self._shell, self.serve_woken)
-        self.tickets.begin(lambda: config.tier_threads, lambda: config.tier_read_rate, self.pace.note)
+        self.tickets = Tickets(
+            source,
+            self._sessions,
+            self._shell,
+            self.serve_woken,
+            threads=lambda: config.tier_threads,
+            rate=lambda: config.tier_read_rate,
+            measured=self.pace.note,
+        )
         self._ahead = ReadAhead(self.tickets, source, lambda: config.tier_readahead, lambda: self.packs.newest)
 
     @property
@@ -154,11 +161,6 @@ class ColdRunner:
     def pinned(self) -> int:
         """Bytes of packs that are kept for parked clients."""
         return 0 if self.tickets is None else self.tickets.pinned
-
-    @property
-    def damaged(self) -> int:
-        """Number of extents that could not be read."""
-        return len(self._reported)
 
     def damages(self) -> set[tuple[int, int]]:
         """Return pack and offset of each extent that could not be read."""
@@ -197,7 +199,7 @@ class ColdRunner:
             if is_script:  # it would take an empty reply for the truth
                 raise CommandError(_TOO_LARGE) from None
             if ctx.may_block:
-                self._let_go(ctx.session)
+                self.end(ctx.session)
             ctx.session.overflow = error.size
             return []
 
@@ -224,7 +226,7 @@ class ColdRunner:
             return handler(ctx, argv)
         finally:
             if not is_parked:
-                self._let_go(ctx.session)
+                self.end(ctx.session)
 
     def parks(self, session: Session, commands: Iterable[list[bytes]], now: Now) -> bool:
         """Park a transaction whose commands name cold entries that are not there; return False if it may run."""
@@ -281,14 +283,9 @@ class ColdRunner:
 
             ctx.expect_small(size_of(ctx.db, argv, ctx.now.wall, ctx.most))
 
-    def end(self, session: Session) -> None:
-        """Let go what was read for a transaction."""
-        self._let_go(session)
-
     def wait_on(self, waiter: Waiter) -> None:
         """Note that a client that was just parked waits for keys."""
-        assert self.tickets is not None, "it was parked"
-        self.tickets.wait_on(waiter)
+        self._sessions.parking.by_session[waiter.session.id].waiter = waiter
 
     def _tries(self, session: Session, *, waits: bool) -> int:
         """Return the number of runs of the present command that missed."""
@@ -305,10 +302,10 @@ class ColdRunner:
         self.tickets.park(session, ranges, tries, self._pins)
         self._pins.clear()
 
-    def _let_go(self, session: Session) -> None:
+    def end(self, session: Session) -> None:
+        """Let go what was read for a command or a transaction."""
         self._unpin()
-        if session.id in self._sessions.parking.by_session:
-            self._sessions.parking.drop(session)
+        self._sessions.parking.drop(session)
 
     # ------------------------------------------------------------------ reading in the caller's thread
 

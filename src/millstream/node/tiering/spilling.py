@@ -25,7 +25,7 @@ from millstream.node.memory import Memory
 from millstream.node.tiering import policy
 from millstream.node.tiering.background import NoThreadError, TierThread
 from millstream.node.tiering.gathering import BATCH, SLICE, Batch, Copies, settled
-from millstream.node.tiering.policy import Aim, Leave, Place, Ring, Spills
+from millstream.node.tiering.policy import Aim, Leave, Place, Ring
 from millstream.node.tiering.writing import SPARE, Filler, Written
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import PackEntry
@@ -46,7 +46,7 @@ class SpillOwner(Protocol):
     config: Config
     keyspace: Keyspace
     memory: Memory
-    spills: Spills | None
+    spills: "Spiller | None"
 
     @property
     def may_look_after(self) -> bool:
@@ -98,13 +98,13 @@ class Spiller:
     ) -> None:
         self._node = node
         self.config, self.keyspace = node.config, node.keyspace  # Configuration and data of the node
-        self._filler = Filler(opened, exclusively)
+        self.filler = Filler(opened, exclusively)  # Writer of packs, with its counts
         node.memory.copies.append(lambda: self._batch.size + self.background.held)
         self.background = TierThread(wake, thread)  # ``wake`` is called in the thread; another turn is due then
-        self.care: Care | None = None  # Takes turns while nothing is to be spilled
+        self.care: Care  # Takes turns while nothing is to be spilled
         self._spare = spare
         # Called in the loop before a pack's first entry is committed, so that it can be read; perhaps several times
-        self.on_pack: Callable[[PackEntry], None] = lambda entry: None  # noqa: ARG005 - a reader replaces it
+        self.on_pack: Callable[[PackEntry], None]
         self.ring = Ring()  # The streams
         self._is_on = False
         self._queue: deque[tuple[Place, Stream]] = deque()  # Streams to look at next
@@ -117,14 +117,9 @@ class Spiller:
         self.spilled = 0  # Bytes of frames that took the place of nodes
 
     @property
-    def filler(self) -> Filler:
-        """The writer of packs, with its counts."""
-        return self._filler
-
-    @property
     def disk_needed(self) -> int:
         """Bytes of the disk that spilling leaves free, for the next rewriting."""
-        return self.plenty - self._spare + self._filler.spare(self.config.tier_hot, self._spare)
+        return self.plenty - self._spare + self.filler.spare(self.config.tier_hot, self._spare)
 
     @property
     def plenty(self) -> int:
@@ -141,28 +136,20 @@ class Spiller:
         if self.background.is_stopped or not self.config.tier or now.mono < self._not_before:
             return False
         return (
-            self.is_busy
-            or not self._is_on
-            or not (self._rests(now) or self._filler.is_full(self.config.tier_max_bytes))
+            self.is_busy or not self._is_on or not (self._rests(now) or self.filler.is_full(self.config.tier_max_bytes))
         )
-
-    def wait(self) -> None:
-        """Wait until the thread writes nothing; called in another thread while no new job may begin."""
-        self.background.wait()
 
     def begin_again(self) -> None:
         """Forget all packs and what is on its way, since other packs and other data took their place."""
         self._in_thread = None
         self.background.forget()
-        self._filler.drop()
-        if self.care is not None:
-            self.care.begin_again()
+        self.filler.drop()
+        self.care.begin_again()
 
     def observe(self, step: Transition) -> None:
         """Note a transition that was committed."""
         self.ring.observe(step)
-        if self.care is not None:
-            self.care.observe(step)
+        self.care.observe(step)
         if step[0] == "xsetid":  # the same ids may be given again, of a stream that may have another key by now
             for part in (*self._batch.parts, *(self._in_thread.parts if self._in_thread is not None else ())):
                 part.is_stale = True
@@ -173,8 +160,7 @@ class Spiller:
         self._batch, self._part = Batch(), None  # copies of streams that are gone
         self._alone, self._search, self._rests_until = {}, _Classes(), 0
         self.ring.scan(self.keyspace)
-        if self.care is not None:
-            self.care.scan()
+        self.care.scan()
 
     # ------------------------------------------------------------------ in the loop
 
@@ -201,9 +187,9 @@ class Spiller:
         """Spill, or care for the packs while nothing is to be spilled."""
         rest = self._not_before - now.mono
         seconds = rest / 1000 if rest > 0 else self._gather(now)
-        if seconds == 0.0 or self.background.is_busy or self.care is None:
+        if seconds == 0.0 or self.background.is_busy:
             return seconds
-        is_calm = not self._batch.size and (rest <= 0 or self._filler.lacks_space)  # care may return space
+        is_calm = not self._batch.size and (rest <= 0 or self.filler.lacks_space)  # care may return space
         other = self.care.turn(now, is_calm=is_calm)
         return min((each for each in (seconds, other) if each is not None), default=None)
 
@@ -216,8 +202,7 @@ class Spiller:
             self._node.spills = self
         else:
             self.ring = Ring()
-            if self.care is not None:
-                self.care.scan()
+            self.care.scan()
             if self._in_thread is None:
                 self._node.spills = None
 
@@ -252,7 +237,7 @@ class Spiller:
         """Copy a slice; give the batch to the thread once it is large enough, or nothing else may go."""
         if self._rests(now):
             return self._nap(now)
-        if self._filler.is_full(self.config.tier_max_bytes):
+        if self.filler.is_full(self.config.tier_max_bytes):
             self._batch, self._part = Batch(), None  # it would be refused, and writers would wait for it
             return self._nap(now)
         if not self._queue:
@@ -348,7 +333,7 @@ class Spiller:
         assert batch is not None
         if written.pack is None:
             self._batch, self._part = Batch(), None  # copies of later nodes, which cannot go before these
-            self._not_before = now.mono + max(int(self._filler.pause * 1000), int(_LATER * 1000))
+            self._not_before = now.mono + max(int(self.filler.pause * 1000), int(_LATER * 1000))
         else:
             self._commit_to(written.pack, written, batch, now)
         self._settle(batch)
@@ -360,7 +345,7 @@ class Spiller:
         try:
             self.on_pack(pack)
         except StorageError as error:  # the bytes are waste
-            self._filler.fail("error", str(error))
+            self.filler.fail("error", str(error))
             return None
         return [("tpacks", -1, [[pack.number, pack.identity, 0]])]
 
@@ -371,7 +356,7 @@ class Spiller:
     def _commit_to(self, pack: PackEntry, written: Written, batch: Batch, now: Now) -> None:
         space, first = self.keyspace, self.named(pack)
         if first is None:  # the nodes stay hot
-            self._not_before = now.mono + int(self._filler.pause * 1000)
+            self._not_before = now.mono + int(self.filler.pause * 1000)
             return
         places = iter(written.places)
         steps: list[Transition] = []
@@ -402,14 +387,13 @@ class Spiller:
 
     def _write(self, batch: Batch, least: int, most: int) -> Written:
         try:
-            return self._filler.write(batch.payloads(), least, most)
+            return self.filler.write(batch.payloads(), least, most)
         except Exception:
             log.exception("internal error while entries were written to a pack")
-            return self._filler.broken()
+            return self.filler.broken()
 
     def stop(self) -> None:
         """Wait for the thread, which ends soon, and end the packs. The caller must still run exclusive jobs."""
         self.background.stop()
-        self._filler.end()
-        if self.care is not None:
-            self.care.end()
+        self.filler.end()
+        self.care.end()

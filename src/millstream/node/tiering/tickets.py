@@ -10,7 +10,6 @@ from typing import Protocol
 from millstream.clock import Now
 from millstream.commands.context.session import Session
 from millstream.engine.cold import Range
-from millstream.node.clients.blocking import Waiter
 from millstream.node.clients.parking import Ticket
 from millstream.node.clients.sessions import Sessions
 from millstream.node.outcome import Outcome
@@ -39,21 +38,23 @@ class Tickets:
     """Serves the parked clients of a node."""
 
     def __init__(
-        self, source: PackSource, sessions: Sessions, shell: ColdShell, serve_woken: Callable[[Now], None]
+        self,
+        source: PackSource,
+        sessions: Sessions,
+        shell: ColdShell,
+        serve_woken: Callable[[Now], None],
+        *,
+        threads: Callable[[], int],
+        rate: Callable[[], int],
+        measured: Callable[[int, float], None],
     ) -> None:
         self._source, self._sessions, self._shell = source, sessions, shell
         self._serve_woken = serve_woken  # serves clients whose keys are ready
         self._going = Going()
-        self._pinned = 0
-        self.threads: FetchThreads
+        self.pinned = 0  # Bytes that are kept for parked clients
+        self.threads = FetchThreads(source, threads, rate, self._post, measured)  # They start with the first miss
         self.times: deque[int] = deque(maxlen=_TIMES)  # Microseconds from a miss until its bytes were there
         self.parked = 0  # Number of times that a client was parked
-
-    def begin(
-        self, threads: Callable[[], int], rate: Callable[[], int], measured: Callable[[int, float], None]
-    ) -> None:
-        """Make the threads, which start with the first miss."""
-        self.threads = FetchThreads(self._source, threads, rate, self._post, measured)
 
     def park(self, session: Session, ranges: list[Range], tries: int, pins: list[Range]) -> None:
         """Park a client until these parts are there; ``pins`` are parts that its command has pinned itself."""
@@ -77,10 +78,6 @@ class Tickets:
         self.parked += 1
         if not ticket.left:  # another client's reads brought all of it, but may not be pinned: run again at once
             self._shell.post(partial(self._ready, ticket))
-
-    def wait_on(self, waiter: Waiter) -> None:
-        """Note that a client that was just parked waits for keys."""
-        self._sessions.parking.by_session[waiter.session.id].waiter = waiter
 
     def fetch_of(self, wanted: Range, *, is_ahead: bool = False) -> Fetch:
         """Return the fetch of a part, begun now unless one is under way."""
@@ -148,7 +145,7 @@ class Tickets:
         """Drop all parts of a pack, since another one may get its number. Its clients run again."""
         for fetch in [each for each in self._going if each.wanted[0] == pack]:
             self._going.remove(fetch)
-            self._pinned -= sum(length for _, _, length in fetch.pins)
+            self.pinned -= sum(length for _, _, length in fetch.pins)
             fetch.pins.clear()
 
     def _release(self, ticket: Ticket) -> None:
@@ -163,13 +160,13 @@ class Tickets:
                 self.threads.drop(fetch)
             for pin in fetch.pins:
                 self._source.unpin(*pin)
-                self._pinned -= pin[2]
+                self.pinned -= pin[2]
             fetch.pins.clear()
 
     def _pin(self, fetch: Fetch) -> None:
         """Keep what was read, in as long parts as there are without an error between them."""
         pack, offset, length = fetch.wanted
-        if self._pinned + length > PINNED_MAX:
+        if self.pinned + length > PINNED_MAX:
             return
         run: list[bytes] = []
         begin = offset
@@ -184,7 +181,7 @@ class Tickets:
             if isinstance(part, OSError) and part.errno not in LACKS:
                 self._source.pin(*place, part.errno or errno.EIO)
                 fetch.pins.append(place)
-                self._pinned += place[2]
+                self.pinned += place[2]
         self._pin_run(fetch, pack, begin, run)
 
     def _pin_run(self, fetch: Fetch, pack: int, offset: int, run: list[bytes]) -> None:
@@ -192,14 +189,9 @@ class Tickets:
         if data:
             self._source.pin(pack, offset, len(data), data)
             fetch.pins.append((pack, offset, len(data)))
-            self._pinned += len(data)
-
-    @property
-    def pinned(self) -> int:
-        """Bytes that are kept for parked clients."""
-        return self._pinned
+            self.pinned += len(data)
 
     @property
     def is_idle(self) -> bool:
         """True if nothing is read or kept for a client."""
-        return not self._going and not self._pinned
+        return not self._going and not self.pinned
