@@ -2,7 +2,7 @@
 
 import os
 import re
-from errno import EMFILE, ENOSPC
+from errno import EACCES, EMFILE, ENOSPC
 from pathlib import Path
 from random import Random
 from shutil import rmtree
@@ -410,6 +410,33 @@ def test_a_start_without_a_pack_is_refused_with_what_would_be_missing(tmp_path: 
     with pytest.raises(LogCorruptError, match=said):
         Store(parse_place(f"file://{home}"))
     assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+
+
+@pytest.mark.parametrize(("code", "names_cut"), [(EACCES, True), (EMFILE, False)])
+def test_a_start_without_a_pack_is_refused_though_another_cannot_be_opened(
+    tmp_path: Path, code: int, *, names_cut: bool
+) -> None:
+    """The error is that of the lost pack. A lack of descriptors does not make the command give up the other one."""
+    world = PackedWorld(tmp_path)
+    for key in ("s", "t"):
+        world.fill(key)
+        world.chill(key.encode())
+        world.seal()
+    world.close()
+    lost, other = sorted(tmp_path.glob("*.pack"))
+    lost.unlink()
+
+    class Refusing(RealDisk):
+        """Disk that does not open that pack."""
+
+        def open_read(self, path: Path) -> RealFile:
+            if path.name == other.name:
+                raise OSError(code, os.strerror(code))
+            return super().open_read(path)
+
+    with pytest.raises(LogCorruptError, match=f"{lost.name} is missing") as raised:
+        open_log(tmp_path, Refusing())
+    assert ("log cut" in str(raised.value)) is names_cut
 
 
 def test_records_that_need_a_pack_which_is_not_named_are_refused(tmp_path: Path) -> None:

@@ -475,8 +475,9 @@ def test_a_round_that_could_not_open_a_pack_does_not_count(monkeypatch: pytest.M
     assert cold.vacuum.scrubber.ended_at
 
 
-def test_scrubbing_reports_a_pack_that_was_removed(caplog: pytest.LogCaptureFixture) -> None:
-    """Reads go on from the open file, so nobody else notices; the pack counts as damaged until it is there again."""
+@pytest.mark.parametrize("way", ["put back", "let go"])
+def test_scrubbing_reports_a_pack_that_was_removed(way: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Reads go on from the open file, so nobody else notices; the pack counts as damaged until it is back or gone."""
     _, cold, clients = worlds()
     cold.vacuum.on_damage, cold.vacuum.scrubber.on_return = cold.node.cold.report_damage, cold.node.cold.forget_removal
     cold.spiller.filler.end()
@@ -491,7 +492,13 @@ def test_scrubbing_reports_a_pack_that_was_removed(caplog: pytest.LogCaptureFixt
     assert "was removed or moved away" in line
     assert "BGREWRITEAOF" in line
     assert len(clients[1].call("XRANGE", "s", "-", "+")) == 60  # type: ignore[arg-type]  # a reply may be anything
-    cold.disk.names[path] = file  # type: ignore[attr-defined]  # likewise
+    if way == "put back":
+        cold.disk.names[path] = file  # type: ignore[attr-defined]  # likewise
+    else:
+        cold.opened._manifest = replace(cold.opened._manifest, packs=())  # noqa: SLF001 - as a rewriting leaves it
+        cold.vacuum.scrubber.turn(cold.clock.now()._replace(mono=1 << 50), 1)
+        assert cold.node.cold.damaged == 0
+        return
     care(cold, 86_400)
     care(cold, 1)
     assert cold.node.cold.damaged == 0

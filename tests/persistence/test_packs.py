@@ -21,6 +21,7 @@ from millstream.persistence.manifest import NAME, Manifest, PackEntry, read_mani
 from millstream.persistence.packs import PackWriter, expect_pack, extents_of
 from millstream.persistence.rewrite import contents, make
 from persistence.reference import HOME, disk_with, entropy, files_of
+from support.removed import SHOWS_REMOVED
 from support.simdisk import Crash, Fault, SimDisk, SimFile
 
 EXTENTS = [b"first" * 6, b"", b"third" * 8]
@@ -449,6 +450,33 @@ def test_a_pack_whose_end_the_disk_refused_is_settled() -> None:
     rewrite = log.begin_rewrite()
     assert rewrite is not None
     assert log.settled_packs(rewrite) == {1}
+
+
+@SHOWS_REMOVED
+def test_no_other_file_takes_the_place_of_a_removed_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread may close the removed pack and get its number for another file, once its name was read."""
+    log, _ = Log.open(tmp_path)
+    pack = log.add_pack()
+    log.end_pack(pack)
+    entry = log.packs[0]
+    other, readlink = tmp_path / "other", Path.readlink
+    other.write_bytes(b"other")
+    (tmp_path / entry.name).unlink()
+    was_read = []
+
+    def before(path: Path) -> Path:
+        found = readlink(path)
+        if found == other and not was_read:
+            was_read.append(path)
+            return tmp_path / f"{entry.name} (deleted)"
+        return found
+
+    monkeypatch.setattr(Path, "readlink", before)
+    with other.open("rb"):
+        assert not log.bring_back(entry)
+    assert was_read
+    assert not (tmp_path / entry.name).exists()
+    log.close()
 
 
 def test_a_write_does_not_wait_until_packs_of_a_copy_are_removed(

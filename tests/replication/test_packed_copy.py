@@ -16,6 +16,8 @@ from millstream.persistence.disk import RealDisk
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import Manifest, is_taken_name, read_manifest
 from millstream.replication.handshake import OURS, READS_LOG, READS_PACKS
+from millstream.server.leading.copies import Copy
+from millstream.server.leading.replicas import Replicas
 from millstream.server.thread import ServerThread
 from replication.replicated import state
 from replication.test_following_redis import follow, wait_level
@@ -418,6 +420,31 @@ def test_an_error_after_the_switch_stops_the_server(
     with ServerThread(tmp_path / "b", parameters=PARAMETERS) as server, Wire(server.url) as wire:
         assert wire.ask("EXISTS", "old") == 0
         assert len(wire.ask("XRANGE", "s", "-", "+")) == 2000
+
+
+@native_only
+def test_a_turn_of_the_loop_ends_while_a_slow_disk_is_read(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other clients get their turn after one read."""
+    one, two = pair.wires
+    fill(one, 1, 2000)
+    reads, pump, read = [0], Replicas.pump, Copy.read
+
+    def pumped(replicas: Replicas) -> None:
+        reads.append(0)
+        pump(replicas)
+
+    def counted(copy: Copy, session_id: int) -> bytes:
+        reads[-1] += 1
+        return read(copy, session_id)
+
+    monkeypatch.setattr("millstream.server.leading.replicas._READING", 0)
+    monkeypatch.setattr(Replicas, "pump", pumped)
+    monkeypatch.setattr(Copy, "read", counted)
+    follow(two, int(port_of(pair.servers[0])))
+    wait_level(two, one)
+    assert len(two.ask("XRANGE", "s", "-", "+")) == 2000
+    assert sum(reads) > 10
+    assert max(reads) == 1
 
 
 @native_only

@@ -30,8 +30,8 @@ QUICK = Retry(max_deliveries=3, base=0.02, jitter=False)
 
 
 def sub(stream: str, **options: Any) -> StreamSub:
-    """Build a subscription of group g that begins at the start and claims soon."""
-    return StreamSub(stream, **{"group": "g", "consumer": "c", "last_id": "0", "min_idle_time": 60, **options})
+    """Build a subscription of group g that begins at the start; a busy machine must not make it claim."""
+    return StreamSub(stream, **{"group": "g", "consumer": "c", "last_id": "0", "min_idle_time": 60_000, **options})
 
 
 async def test_a_moved_program_handles_publishes_and_replies(server: ServerProcess, client: redis.Redis) -> None:
@@ -144,12 +144,13 @@ async def test_manual_and_no_ack(server: ServerProcess, client: redis.Redis) -> 
 async def test_a_claiming_subscriber_reads_new_entries_too(server: ServerProcess, client: redis.Redis) -> None:
     """A moved claiming subscriber also reads new entries. The default last_id begins at the stream's end."""
     client.xgroup_create("s", "g", "0", mkstream=True)
-    client.xadd("s", {"task": "left"})
+    left: Any = client.xadd("s", {"task": "left"})
     client.xreadgroup("g", "ghost", {"s": ">"})
+    client.xclaim("s", "g", "ghost", 0, [left], idle=60_000, justid=True)
     client.xadd("late", {"task": "before"})
     broker, seen = RedisBroker(server.url), []
 
-    @broker.subscriber(stream=StreamSub("s", group="g", consumer="c", min_idle_time=100))
+    @broker.subscriber(stream=StreamSub("s", group="g", consumer="c", min_idle_time=30_000))
     async def work(task) -> None:  # no annotation, as in the guide
         seen.append(task)
 

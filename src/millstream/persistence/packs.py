@@ -207,9 +207,14 @@ def bring_back(disk: Disk, directory: Path, entry: PackEntry) -> bool:
         try:
             if str((links / number).readlink()) != removed:
                 continue
-        except OSError:  # it was closed meanwhile
-            continue
-        with (links / number).open("rb") as source:
+            source = (links / number).open("rb")
+        except OSError as error:
+            if error.errno in FULL:
+                raise
+            continue  # it was closed meanwhile
+        with source:
+            if str((links / str(source.fileno())).readlink()) != removed:  # the number was given to another file
+                continue
             _write_anew(disk, directory, entry, source)
         return True
     return False
@@ -268,19 +273,13 @@ def expect_pack(disk: Disk, directory: Path, entry: PackEntry) -> None:
             raise LogCorruptError(f"{path} has no seal at its end. Nothing was changed", path=str(path), offset=at)
 
 
-def readable_packs(disk: Disk, directory: Path, entries: Iterable[PackEntry]) -> Iterator[PackEntry]:
-    """Yield the packs with a correct header, size and seal."""
-    for entry in entries:
-        try:
-            expect_pack(disk, directory, entry)
-        except (MillstreamError, OSError):
-            continue
-        yield entry
-
-
 def sealed_packs(disk: Disk, directory: Path, entries: Iterable[PackEntry]) -> Iterator[PackEntry]:
-    """Yield the readable packs with a seal; a copy need not bring these."""
-    return readable_packs(disk, directory, (entry for entry in entries if entry.sealed))
+    """Yield the packs with a correct header, size and seal; a copy need not bring these."""
+    for entry in entries:
+        if entry.sealed:
+            with contextlib.suppress(MillstreamError, OSError):
+                expect_pack(disk, directory, entry)
+                yield entry
 
 
 def settle_pack(disk: Disk, directory: Path, entry: PackEntry) -> PackEntry:

@@ -7,7 +7,7 @@ still have.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from millstream.persistence.frame import HEADER_SIZE
 from millstream.persistence.inventory import Progress, payloads_of, size_of, take_inventory
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import Manifest, PackEntry, is_pack_name, pack_name, pack_number, read_manifest
-from millstream.persistence.packs import readable_packs
+from millstream.persistence.packs import expect_pack
 from millstream.persistence.predecessor import effective_manifest
 from millstream.persistence.recovery import RecoveredLog
 from millstream.persistence.snapshot import snapshot_payloads
@@ -144,9 +144,22 @@ def loss_of(missing: list[MissingEntries]) -> str:
 
 
 def broken_packs(disk: Disk, directory: Path, manifest: Manifest) -> list[PackEntry]:
-    """Return the packs that stop a start: those that are missing, cut short, or have another header or seal."""
-    whole = {each.number for each in readable_packs(disk, directory, manifest.packs)}
-    return [each for each in manifest.packs if each.number not in whole]
+    """Return the packs that stop a start: those that are missing, cut short, or have another header or seal.
+
+    Raises:
+        DiskFullError: open files or memory lack, which says nothing about a pack.
+    """
+    broken = []
+    for each in manifest.packs:
+        try:
+            expect_pack(disk, directory, each)
+        except OSError as error:
+            if error.errno in FULL:
+                raise disk_error(f"cannot open {directory / each.name}", error) from error
+            broken.append(each)
+        except MillstreamError:
+            broken.append(each)
+    return broken
 
 
 def cut_command(directory: Path, names: Iterable[str]) -> str:
@@ -187,12 +200,14 @@ def open_log(
             manifest = read_manifest(disk, directory)
             assert manifest is not None, "it names the pack"
             replay.read_back(space, payloads_in(disk, directory, manifest))
+            broken = broken_packs(disk, directory, manifest)
         except (MillstreamError, OSError):
             raise error from None  # other files are damaged too, so nobody knows the entries
-        broken = broken_packs(disk, directory, manifest)
         numbers = {each.number for each in broken} | {pack_number(name)}
         lost = entries_where(space, lambda each: each.pack in numbers)
-        is_partial = any(size_of(disk, directory / each.name) for each in broken)
+        is_partial = False
+        with suppress(StorageError):  # a pack cannot be opened
+            is_partial = any(size_of(disk, directory / each.name) for each in broken)
         remedy = _remedy(lost, [each.name for each in broken] or [name], directory, is_partial=is_partial)
         raise LogCorruptError(f"{error}. {remedy}", path=error.path, offset=error.offset) from None
 

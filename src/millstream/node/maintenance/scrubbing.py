@@ -35,7 +35,7 @@ class Scrubber:
 
     def __init__(self, opened: Log, background: TierThread, report: Callable[[Damage], None]) -> None:
         self._log, self._background, self._report = opened, background, report
-        # Called with the number of a pack that was reported as removed, and is there again
+        # Called with the number of a pack that was reported as removed, and is there again or needed no more
         self.on_return: Callable[[int], None] = lambda number: None  # noqa: ARG005 - a shell replaces it
         self._removed: set[int] = set()  # Numbers of the packs that were reported so
         self.begin_again()
@@ -55,6 +55,8 @@ class Scrubber:
         if entry is None:  # the end of a round, or there is none yet
             if self._number and not self._has_skipped:
                 self.ended_at = now.wall // 1000
+            for number in self._removed - {pack.number for pack in self._log.packs}:  # nothing needed it any more
+                self._has_returned(number)
             self._due = self._begun + _ROUND if self._number else now.mono + _LATER
             self.begin_again()
             return max(self._due - now.mono, 0) / 1000
@@ -72,8 +74,7 @@ class Scrubber:
                     self._removed.add(entry.number)
                     self._report((entry.number, 0, entry.name, _REMOVED))
             elif entry.number in self._removed:
-                self._removed.discard(entry.number)
-                self.on_return(entry.number)
+                self._has_returned(entry.number)
             for offset in found:
                 self._report((entry.number, offset, entry.name, _REASON))
             is_read = end >= (entry.bytes or 0) - FRAME_SIZE
@@ -81,6 +82,10 @@ class Scrubber:
 
         self._background.run(lambda: self._read(entry, at, min(rate, _PIECE)), take)
         return 0.0
+
+    def _has_returned(self, number: int) -> None:
+        self._removed.discard(number)
+        self.on_return(number)
 
     def _read(self, entry: PackEntry, at: int, most: int) -> tuple[list[int], int, int]:
         """Return damaged offsets, the end of the piece and its size; run in the thread.

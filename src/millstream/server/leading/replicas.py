@@ -5,6 +5,7 @@ could undo. :mod:`millstream.server.leading.making` makes the copies.
 """
 
 import asyncio
+import time
 
 from millstream.errors import StorageError
 from millstream.logs import logger
@@ -21,6 +22,8 @@ log = logger("millstream.server")
 
 # Bytes sent to all replicas together in one turn of the loop, before clients get their turn
 _TURN = 4 * 1024 * 1024
+# Seconds from the begin of a turn after which it reads no more of copies, since the disk may be slow
+_READING = 0.01
 # Seconds between two checks
 _LOOK = 1.0
 
@@ -37,6 +40,7 @@ class Replicas:
         self._taken: dict[int, tuple[int, int]] = {}
         self._is_scheduled = self._is_opening = False
         self._left = 0  # bytes that may still be sent in this turn
+        self._began = 0.0  # begin of this turn
         self._first = 0  # index of the replica that is served first
         self._timer: asyncio.TimerHandle | None = None
 
@@ -118,7 +122,7 @@ class Replicas:
         if feed is None:
             return
         feed.backlog.kept(self._server.gate.kept)
-        self._left = _TURN
+        self._left, self._began = _TURN, time.perf_counter()
         followers = list(self._primary.followers)
         for place in range(len(followers)):
             follower = followers[(self._first + place) % len(followers)]
@@ -137,7 +141,7 @@ class Replicas:
         """Send bytes to one replica that reads again; the others are skipped, since there may be a thousand."""
         follower, feed = self._primary.followers.get(session_id), self._maker.feed
         if follower is not None and feed is not None:
-            self._left = PIECE
+            self._left, self._began = PIECE, time.perf_counter()
             self._serve(feed, follower)
             if self._left <= 0:
                 self.schedule()
@@ -177,7 +181,8 @@ class Replicas:
             except (OSError, StorageError) as error:
                 self._maker.give_up(f"its copy cannot be read: {error}", [follower])
                 return
-            self._left -= len(data)
+            is_over = time.perf_counter() - self._began >= _READING
+            self._left = 0 if is_over else self._left - len(data)
             if data:
                 connection.push(data)
                 continue
