@@ -16,10 +16,13 @@ import redis
 
 import millstream
 from millstream.clock import Now, SystemClock
+from millstream.embedded.guard import Helper
 from millstream.embedded.place import parse_place
+from millstream.embedded.spilling import StoreSpilling
 from millstream.embedded.store import Store
 from millstream.embedded.stores import Lease
 from millstream.errors import ConfigError, Disconnected, LogLockedError, StorageError
+from millstream.node.log.rewriting import Rewriter
 from millstream.persistence.disk import RealDisk, RealFile
 from support.servers import millstream_server
 from support.waiting import eventually
@@ -334,6 +337,50 @@ def test_what_gathers_during_a_sync_is_one_group(url: str, disk: GatedDisk) -> N
         for thread in threads:
             thread.join()
         assert disk.syncs == 2
+
+
+def fail(*_: object, **__: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def no_memory(*_: object) -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "reason"),
+    [
+        (Store, "_perform", r"background thread of .* has failed \(MemoryError"),
+        (Helper, "start", r"background thread of .* cannot be started \(RuntimeError"),
+    ],
+)
+def test_a_store_without_its_thread_says_so(
+    url: str, what: type, error: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No call waits for ever: each fails with the reason, and the directory opens again with whole commands."""
+    with millstream.open_store(url) as store:
+        with monkeypatch.context() as patched:
+            patched.setattr(what, error, no_memory if what is Store else fail)
+            with pytest.raises(Disconnected, match=reason):
+                store.xadd("s", {"a": "b"})
+        with pytest.raises(StorageError, match=reason):
+            store.xlen("s")
+    with millstream.open_store(url) as again:
+        assert again.xlen("s") == 1
+        assert again.xadd("s", {"a": "c"})
+
+
+@pytest.mark.parametrize("what", [Rewriter, StoreSpilling])
+def test_a_close_that_fails_releases_the_directory(url: str, what: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error while a thread is ended reaches the caller, and the directory opens again with all data."""
+    store = millstream.open_store(url)
+    store.xadd("s", {"a": "b"})
+    with monkeypatch.context() as patched:
+        patched.setattr(what, "stop", fail)
+        with pytest.raises(RuntimeError, match="can't start"):
+            store.close()
+    with millstream.open_store(url) as again:
+        assert again.xlen("s") == 1
 
 
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])

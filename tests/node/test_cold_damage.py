@@ -379,7 +379,7 @@ def test_a_claim_of_all_passes_damage(count: int, just: list[str], unit: bool) -
     assert [(int(row[0][:-2]), row[1], row[3]) for row in pending if row[1] == b"a"] == [
         (number, b"a", 1) for number in (10, 11, 12)
     ]
-    assert world.node.cold.damaged == 1
+    assert len(world.node.cold.damages()) == 1
     for _ in range(2):
         assert "MSDAMAGED entries 10-1 to 12-1 of 's'" in str(claim(b"10-1"))
     before = client.call("XINFO", "CONSUMERS", "s", "g")
@@ -396,7 +396,7 @@ def test_damage_that_is_not_idle_for_long_enough_is_no_error_of_a_claim() -> Non
     """Its consumer may have it, and acknowledges it soon."""
     world, client = delivered()
     assert client.call("XAUTOCLAIM", "s", "g", "b", 500, "0") == [b"0-0", [], []]
-    assert world.node.cold.damaged == 0
+    assert not world.node.cold.damages()
 
 
 def test_a_long_claim_passes_much_damage_by_its_cursor() -> None:

@@ -270,5 +270,30 @@ def test_bytes_of_a_pack_that_was_dropped_are_not_kept(when: str) -> None:
         tickets.threads.close()
 
 
+class NoMemory(Pinning):
+    """A source without memory for what is pinned."""
+
+    def pin(self, *_: object) -> None:
+        raise MemoryError
+
+
+def test_a_client_runs_again_without_memory_to_pin_what_was_read() -> None:
+    """Its part is not kept, and it is not left parked."""
+    clock, disk, shell = ManualClock(), NoMemory(), Posting()
+    node = Node(Config({}))
+    tickets = tickets_of(disk, node, shell, 1)
+    session = node.sessions.open(clock.now())
+    tickets.park(session, [(1, 0, 10)], 1, [])
+    disk.turns.release(1)
+    try:
+        eventually(lambda: len(shell.works) == 1)
+        shell.works.pop()(clock.now())
+        assert not session.parked
+        node.sessions.close(session)
+        assert tickets.is_idle
+    finally:
+        tickets.threads.close()
+
+
 def _refuse(thread: threading.Thread) -> None:
     raise RuntimeError(f"can't start {thread.name}")

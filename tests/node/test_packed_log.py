@@ -2,7 +2,7 @@
 
 import os
 import re
-from errno import EACCES, EMFILE, ENOSPC
+from errno import EACCES, EIO, EMFILE, ENOSPC
 from pathlib import Path
 from random import Random
 from shutil import rmtree
@@ -22,7 +22,7 @@ from millstream.node.log.rewriting import Rewriter
 from millstream.persistence.disk import Data, RealDisk, RealFile
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from support.coldness import IS_COLD
-from support.packed import PackedWorld, packed
+from support.packed import PackedWorld, open_packs, packed
 from support.removed import SHOWS_REMOVED
 from support.simdisk import SimDisk, SimFile
 from support.waiting import eventually
@@ -210,8 +210,18 @@ def test_a_rewriting_keeps_the_log_of_a_pack_that_is_gone(
     assert world.log.total_bytes >= before
     assert pack.name in caplog.text
     assert f"log cut --pack {pack.name}" in caplog.text
+    with (tmp_path / "copy").open("w+b") as file:
+        assert rewriter.start(copy=rewriting.CopyOrder(file, 10, lambda _: None))
+        assert rewriter.report().lacking == pack.name
+        eventually(lambda: not rewriter.facts.is_running)
+    assert (rewriter.facts.is_ok, rewriter.facts.lacking) == (False, pack.name)
+    said = re.escape(f"entries 1-1 to 6-1 of a stream cannot be read from {pack}, so no copy for replicas can be made")
+    assert bool(re.search(said, caplog.text)) == (how == "missing")
     client.call("DEL", "s")
-    rewritten(world)
+    world.sync()
+    assert rewriter.start()
+    eventually(lambda: not rewriter.facts.is_running)
+    assert (rewriter.facts.is_ok, rewriter.facts.lacking) == (True, "")
     assert names(home) == []
     world.close()
 
@@ -437,6 +447,24 @@ def test_a_start_without_a_pack_is_refused_though_another_cannot_be_opened(
     with pytest.raises(LogCorruptError, match=f"{lost.name} is missing") as raised:
         open_log(tmp_path, Refusing())
     assert ("log cut" in str(raised.value)) is names_cut
+
+
+class SizelessDisk(RealDisk):
+    """A disk that does not report its size."""
+
+    def total(self, directory: Path) -> int:
+        raise OSError(EIO, "Input/output error")
+
+
+def test_a_store_that_cannot_open_leaves_no_pack_open(tmp_path: Path) -> None:
+    """An error after the packs were opened closes them, and the directory opens later."""
+    packed(tmp_path)
+    place = parse_place(f"file://{tmp_path}")
+    with pytest.raises(DiskError, match="size of the file system") as raised:
+        Store(place, disk=SizelessDisk())
+    assert raised.tb, "it refers to the store"
+    assert open_packs(tmp_path) == []
+    Store(place).close()
 
 
 def test_records_that_need_a_pack_which_is_not_named_are_refused(tmp_path: Path) -> None:

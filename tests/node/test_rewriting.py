@@ -15,7 +15,7 @@ from millstream.engine.keyspace import StringValue
 from millstream.engine.serialization.rdb.reading import RdbKey, read_file
 from millstream.errors import DiskFullError
 from millstream.node.log import codec, rewriting
-from millstream.node.log.rewriting import Rewriter
+from millstream.node.log.rewriting import CopyOrder, Rewriter, TakeOrder
 from millstream.node.node import Node
 from millstream.persistence.log import Log
 from support.clock import own_clock
@@ -272,6 +272,38 @@ def test_a_defect_of_ours_ends_a_rewriting_and_no_more(log: Log, caplog: pytest.
     assert recovered(log.directory) == list(range(1, 101))
 
 
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
+def test_a_thread_that_cannot_start_ends_one_rewriting_only(
+    log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    """A rewriting without a thread fails as any other one, and tells its order. The next one works."""
+
+    class Refused(threading.Thread):
+        refusals = 3
+
+        def start(self) -> None:
+            Refused.refusals -= 1
+            if Refused.refusals >= 0:
+                raise error
+            super().start()
+
+    rewriter, told = Rewriter(log, Config(), thread=Refused), list[object]()
+    assert not rewriter.start()
+    assert (rewriter.facts.is_running, rewriter.facts.is_ok, rewriter.facts.failed_in_a_row) == (False, False, 1)
+    assert "no thread can be started" in caplog.text
+    with (tmp_path / "copy").open("w+b") as file:
+        assert rewriter.start(copy=CopyOrder(file, 10, told.append)), "it is told"
+        child = rewriter.reader(file, ["", "host", "1", "0", "0"])
+        take = TakeOrder(child, ("", 0), lambda *_: None, told.append)
+        assert rewriter.start(take=take), "it is told"
+    assert ["no thread can be started" in str(each) for each in told] == [True, True]
+    assert not _lives(child.pid)
+    assert rewriter.start()
+    ended(rewriter)
+    assert rewriter.facts.is_ok
+    rewriter.stop()
+
+
 def test_a_program_that_is_not_there(log: Log, caplog: pytest.LogCaptureFixture) -> None:
     """A rewriting whose program or Python does not exist fails with an ordinary error."""
     rewriter = Rewriter(log, Config(), program=["/nonexistent/python"])
@@ -363,7 +395,7 @@ def test_more_room_makes_an_early_try(
     now += 10
     assert not rewriter.reclaim(at_once=True)
     free += 1 << 20  # a sixteenth of the data is more
-    assert not rewriter.reclaim(at_once=True, is_smaller=True), "it would fill the disk in vain"
+    assert not rewriter.reclaim(at_once=True), "it would fill the disk in vain"
     free += 1 << 20
     assert rewriter.reclaim(at_once=True)
     ended(rewriter)
@@ -371,9 +403,25 @@ def test_more_room_makes_an_early_try(
     assert not rewriter.reclaim(at_once=True)
     program[:] = rewriting.PROGRAM
     size -= 2 << 20
-    assert rewriter.reclaim(at_once=True, is_smaller=True)
+    assert rewriter.reclaim(at_once=True)
     ended(rewriter)
     assert rewriter.facts.is_ok
+
+
+def test_a_failure_that_is_not_a_lack_of_space_is_not_tried_early(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room and removed entries do not help then, so the pauses grow, also while the disk is nearly full."""
+    now = 1000.0
+    own_clock(monkeypatch, "millstream.node.log.rewriting", monotonic=lambda: now)
+    rewriter = Rewriter(log, Config(), program=["/nonexistent/python"])
+    for _ in range(5):
+        assert rewriter.start()
+        ended(rewriter)
+    for _ in range(15):
+        now += 10
+        assert not rewriter.reclaim(at_once=True)
+    now += 11
+    assert rewriter.reclaim(at_once=True)
+    ended(rewriter)
 
 
 def test_stopping_gives_up_what_is_under_way(log: Log, tmp_path: Path) -> None:

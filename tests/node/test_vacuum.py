@@ -16,6 +16,7 @@ from millstream.errors import StorageError
 from millstream.node.log.compaction import compact
 from millstream.node.maintenance import vacuum
 from millstream.node.tiering import writing
+from millstream.node.tiering.background import JobError
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
 from millstream.persistence.manifest import PackEntry
 from millstream.replies import Error
@@ -497,11 +498,11 @@ def test_scrubbing_reports_a_pack_that_was_removed(way: str, caplog: pytest.LogC
     else:
         cold.opened._manifest = replace(cold.opened._manifest, packs=())  # noqa: SLF001 - as a rewriting leaves it
         cold.vacuum.scrubber.turn(cold.clock.now()._replace(mono=1 << 50), 1)
-        assert cold.node.cold.damaged == 0
+        assert not cold.node.cold.damages()
         return
     care(cold, 86_400)
     care(cold, 1)
-    assert cold.node.cold.damaged == 0
+    assert not cold.node.cold.damages()
 
 
 def test_scrubbing_reports_no_pack_that_a_rewriting_removed() -> None:
@@ -827,5 +828,60 @@ def test_work_goes_on_after_a_thread_could_not_start(caplog: pytest.LogCaptureFi
         check(cold.node)
     assert cold.vacuum.extents
     assert not cold.spiller.is_busy
+    expect_same(cold, hot)
+    expect_replay(cold)
+
+
+def often(world: SpillWorld) -> None:
+    """Run all turns that are due in some minutes."""
+    for _ in range(5):
+        care(world, 61)
+
+
+def no_memory(*_: object) -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize("job", ["scrubbing.scrub", "vacuum.Vacuum._end_idle"])
+def test_work_goes_on_after_a_job_found_no_memory(job: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its error reaches the shell, which logs it; later jobs spill, end packs and read them as before."""
+    hot, cold, clients = worlds()
+    asked, count = idle(cold), cold.spiller.spilled
+    cold.node.config.rewrite_min_size = 0
+    both(clients, "XTRIM", "s", "MAXLEN", "9")
+    if job.startswith("scrubbing"):
+        cold.spiller.filler.end()
+    with monkeypatch.context() as patched:
+        patched.setattr(f"millstream.node.maintenance.{job}", no_memory)
+        with pytest.raises(JobError):
+            often(cold)
+    often(cold)
+    assert asked
+    for number in range(100, 160):
+        both(clients, "XADD", "s", f"{number}-1", "f", "v")
+    often(cold)
+    assert cold.spiller.spilled > count
+    cold.spiller.filler.end()
+    often(cold)
+    assert cold.vacuum.scrubber.ended_at
+    expect_same(cold, hot)
+    expect_replay(cold)
+
+
+def test_a_batch_whose_job_found_no_memory_stays_hot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is on its way any more, and the same entries go to a pack later."""
+    hot, cold = World(SMALL), SpillWorld()
+    filled(hot, 60)
+    filled(cold, 60)
+    with monkeypatch.context() as patched:
+        for name in ("write", "broken"):
+            patched.setattr(writing.Filler, name, no_memory)
+        with pytest.raises(JobError):
+            cold.spill()
+    assert not cold.spiller.is_busy
+    assert cold.spiller.filler.status == "error"
+    assert not cold.spiller.spilled
+    care(cold)
+    assert cold.spiller.spilled
     expect_same(cold, hot)
     expect_replay(cold)

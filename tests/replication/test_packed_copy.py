@@ -1,6 +1,7 @@
 """A log with packs goes to a replica as files, and only what the replica lacks; damage and a full disk lose nothing."""
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from errno import EMFILE
@@ -14,7 +15,8 @@ from millstream.node.log.copied_log import MAGIC, PACKED
 from millstream.persistence.check import check
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.log import Log
-from millstream.persistence.manifest import Manifest, is_taken_name, read_manifest
+from millstream.persistence.manifest import Manifest, PackEntry, is_taken_name, read_manifest
+from millstream.persistence.segment import LogFiles
 from millstream.replication.handshake import OURS, READS_LOG, READS_PACKS
 from millstream.server.leading.copies import Copy
 from millstream.server.leading.replicas import Replicas
@@ -26,6 +28,7 @@ from replication.test_redis_follows import info, port_of
 from server.process.test_tier import PARAMETERS, figures
 from support.coldness import IS_COLD
 from support.packed import PackedWorld, open_packs, packed
+from support.ports import free_port
 from support.waiting import eventually
 from support.wire import Wire
 
@@ -333,6 +336,26 @@ def test_who_takes_no_packs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why
 
 
 @native_only
+def test_no_pack_is_looked_at_while_the_primary_is_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replica tries each second to connect; only a connection needs the names of its packs."""
+    packed(tmp_path)
+    looks, real = list[None](), Log.sealed_packs
+
+    def look(opened: Log) -> list[PackEntry]:
+        looks.append(None)
+        return real(opened)
+
+    monkeypatch.setattr(Log, "sealed_packs", look)
+    with ServerThread(tmp_path) as server, ServerThread() as primary, Wire(server.url) as wire:
+        follow(wire, free_port())
+        eventually(lambda: "refused" in info(wire)["millstream_link_error"], what="nobody is there")
+        assert not looks
+        follow(wire, int(port_of(primary)))
+        eventually(lambda: info(wire)["master_link_status"] == "up", what="the link is up")
+        assert looks
+
+
+@native_only
 def test_a_damaged_pack_is_told_and_costs_nothing_else(pair: Pair, tmp_path: Path) -> None:
     """The copy fails with the entries that cannot be read. Both go on with what they have, and the tries are rare."""
     one, two = pair.wires
@@ -488,6 +511,31 @@ def test_packs_stay_while_a_copy_sends_them(tmp_path: Path) -> None:
     world.log.remove_obsolete()
     assert not (tmp_path / pack.name).exists()
     world.close()
+
+
+def test_a_copy_that_finds_no_memory_holds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its replica is cut and tries again; its files are closed, and its packs may go."""
+    packed(tmp_path)
+
+    def no_memory(_: LogFiles) -> bytes:
+        raise MemoryError
+
+    with ServerThread(tmp_path) as server, Wire(server.url) as wire:
+        (pack,) = tmp_path.glob("*.pack")
+        before = open_files(tmp_path)
+        with monkeypatch.context() as patched, Taker(server.url, b"capa", OURS, b"capa", READS_PACKS) as taker:
+            patched.setattr("millstream.server.leading.copies.head", no_memory)
+            taker.wire.send("PSYNC", "?", "-1")
+            assert taker.line() == b""
+        assert open_files(tmp_path) == before
+        assert wire.ask("DEL", "s") == 1
+        wire.ask("BGREWRITEAOF")
+        eventually(lambda: not pack.exists(), what="the pack is removed")
+
+
+def open_files(home: Path) -> int:
+    """Return the number of descriptors of this process that belong to files in a directory."""
+    return sum(str(home) in os.path.realpath(each) for each in Path("/proc/self/fd").iterdir())
 
 
 @pytest.mark.parametrize("form", ["log", "rdb"])

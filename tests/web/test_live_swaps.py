@@ -9,7 +9,7 @@ import pytest
 
 from support.console import ConsoleThread
 from support.needs import lacking, package
-from support.waiting import eventually
+from support.waiting import DEADLINE, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -35,7 +35,9 @@ def tab(console: ConsoleThread) -> "Iterator[Page]":
         lacking("no chromium on PATH")
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path)
-        page = browser.new_context().new_page()  # a test opens another page in it
+        context = browser.new_context()  # a test opens another page in it
+        context.set_default_timeout(DEADLINE * 1000)
+        page = context.new_page()
         page.goto(console.address + "/")
         page.click("#pause")
         yield page

@@ -16,7 +16,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from millstream.clock import Clock, ManualClock, Now, SystemClock
 from millstream.commands.admin.info import LogFacts, ShellFacts
 from millstream.commands.context.config import Config
 from millstream.commands.context.session import Session
+from millstream.embedded.durable import Durable
 from millstream.embedded.guard import INSIDE, Guard, Helper, catch_up, late, outside
 from millstream.embedded.place import Place
 from millstream.embedded.spilling import StoreSpilling
@@ -32,15 +32,13 @@ from millstream.logs import logger
 from millstream.node.durability.disk_guard import DiskGuard, default_floor
 from millstream.node.durability.group_commit import CommitStep, Fsync, GroupCommit, Report, perform, perform_safely
 from millstream.node.durability.held_replies import HeldReplies, ReplyGate
-from millstream.node.facts import log_facts
-from millstream.node.log.packs import KeyspacePacks, bring_packs_back, expect_packs, open_log
+from millstream.node.log.packs import KeyspacePacks, expect_packs, open_log
 from millstream.node.log.rewriting import Rewriter
 from millstream.node.node import Node
 from millstream.node.outcome import Outcome
 from millstream.node.plain import NOTHING, PlainRun
 from millstream.paths import exposed
 from millstream.persistence.disk import Disk
-from millstream.persistence.log import Log
 from millstream.protocol.encoder import error_line
 from millstream.protocol.reader import CommandReader, QueryBufferError
 from millstream.replies import Buffer
@@ -60,6 +58,17 @@ INTERRUPTED = (
     "and connect again"
 )
 
+# The background thread may also have changed half of the data.
+BROKEN = (
+    "the background thread of {url} has failed ({error}), so the data in memory may be wrong; close all its clients "
+    "and connect again"
+)
+
+NO_THREAD = (
+    "the background thread of {url} cannot be started ({error}): let this process have more threads or memory, close "
+    "all its clients and connect again"
+)
+
 TOO_MANY = "ERR max number of clients reached"
 
 # Address that clients see as their own and the server's: there is no host and no port.
@@ -67,18 +76,6 @@ _ADDRESS = "embedded:0"
 
 # Size in bytes below which input runs directly, without the reader
 _SHORT = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class _Durable:
-    """The additional parts of a store with a directory."""
-
-    log: Log  # The log of the records
-    disk_guard: DiskGuard  # Watches the disk's free space
-    rewriter: Rewriter  # Rewrites the log
-    commit: GroupCommit  # Due writes and syncs
-    spilling: StoreSpilling  # Moves entries to packs while a tier is on
-    recovered: int  # Number of records that were read at the start
 
 
 class Channel:
@@ -289,7 +286,7 @@ class Store:
         self._lock, self._is_mine = self._guard.lock, self._guard.is_mine
         self._channels: dict[int, Channel] = {}  # by session id
         self._again: list[Channel] = []  # channels whose wait has ended, so that their later commands may run
-        self._durable: _Durable | None = None
+        self._durable: Durable | None = None
         self._thread: threading.Thread | None = None  # background thread, created when there is work for it
         self._wakes: queue.SimpleQueue[bool] = queue.SimpleQueue()  # True: stop
         self._woken = False  # the background thread was woken and has not yet checked
@@ -311,22 +308,22 @@ class Store:
         log_, recovery = open_log(directory, disk)
         if exposure := exposed(directory):
             log.warning("%s", exposure)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(log_.close)
             node = Node(config, log_)
+            undo.callback(node.cold.close)
             recovered = node.recover(recovery.payloads())
             expect_packs(node.keyspace, log_)
             node.cold.open(log_)
             config.set([("disk-free-floor", str(default_floor(log_.total())))])
-        except BaseException:
-            log_.close()
-            raise
+            undo.pop_all()
         disk_guard = DiskGuard(log_, node.journal, lambda: config.disk_floor, self.clock)
         spilling = StoreSpilling(node, log_, lambda: self._wakes.put(False))
         packs = KeyspacePacks(node.keyspace, self._in_turn, node.cold.drop_packs, damaged=node.cold.damages)
         rewriter = node.host.rewriter = Rewriter(log_, config, packs=packs, thread=Helper)
         rewriter.data_size = node.memory.data
         commit = GroupCommit(log_, self.fsync, disk_guard, time.monotonic())
-        self._durable = _Durable(log_, disk_guard, rewriter, commit, spilling, recovered)
+        self._durable = Durable(log_, disk_guard, rewriter, commit, spilling, recovered)
         self.gate = commit.gate
         return node
 
@@ -351,16 +348,7 @@ class Store:
         kept = self._durable
         if kept is None:
             return LogFacts(last_save=self.node.surroundings.shell.started // 1000)
-        synced_at = time.time() - (time.monotonic() - kept.commit.synced_at)
-        return log_facts(
-            kept.log,
-            kept.disk_guard,
-            kept.rewriter,
-            policy=self.fsync,
-            recovered=kept.recovered,
-            synced_at=synced_at,
-            slow_syncs=kept.commit.slow_syncs,
-        )
+        return kept.facts(self.fsync)
 
     # ------------------------------------------------------------------ calls by connections
 
@@ -486,7 +474,7 @@ class Store:
             self._settle_writes(self._durable)
         self._set_alarm(self._next_due())
 
-    def _settle_writes(self, kept: _Durable) -> None:
+    def _settle_writes(self, kept: Durable) -> None:
         """Write and settle the logged records."""
         if self._commit() is not None:
             self._wake()
@@ -529,11 +517,16 @@ class Store:
     def _wake(self) -> None:
         if self._woken or self._closing:
             return
-        self._woken = True
-        self._wakes.put(False)
         if self._thread is None:
-            self._thread = Helper(target=self._work, args=(self._wakes,), name="millstream-embedded", daemon=True)
-            self._thread.start()
+            try:
+                thread = Helper(target=self._work, args=(self._wakes,), name="millstream-embedded", daemon=True)
+                thread.start()
+            except (RuntimeError, MemoryError) as error:  # without it, replies and timeouts would wait for ever
+                self.fail(StorageError(NO_THREAD.format(url=self.place.url, error=repr(error))))
+                return
+            self._thread = thread
+        self._wakes.put(False)
+        self._woken = True
 
     def fail(self, error: StorageError) -> None:
         """Send no more replies, since the disk failed. If it is only full, keep the refused writes for a retry."""
@@ -554,20 +547,30 @@ class Store:
     # ------------------------------------------------------------------ the background thread
 
     def _work(self, wakes: queue.SimpleQueue[bool]) -> None:
-        """Run the background thread until :meth:`close`."""
-        while True:
-            with contextlib.suppress(queue.Empty):
-                if wakes.get(timeout=self._sleep(wakes)):
-                    return
+        """Run the background thread until :meth:`close`. An error ends the store, or replies would wait for ever."""
+        try:
+            while self._turn(wakes):
+                pass
+        except BaseException as error:
             with self._guard:
-                self._woken = False
-                self._tick()
-                self._spill()
-                step = self._commit()
-                if step is not None and self._durable is not None:
-                    self._durable.commit.begin(step)
+                self.fail(StorageError(BROKEN.format(url=self.place.url, error=repr(error))))
+            log.exception("internal error in the background thread of %s", self.place.url)
+
+    def _turn(self, wakes: queue.SimpleQueue[bool]) -> bool:
+        """Wait for the next work and do it; return False once the store closes."""
+        with contextlib.suppress(queue.Empty):
+            if wakes.get(timeout=self._sleep(wakes)):
+                return False
+        with self._guard:
+            self._woken = False
+            self._tick()
+            self._spill()
+            step = self._commit()
             if step is not None and self._durable is not None:
-                self._perform(step, self._durable)
+                self._durable.commit.begin(step)
+        if step is not None and self._durable is not None:
+            self._perform(step, self._durable)
+        return True
 
     def _sleep(self, wakes: queue.SimpleQueue[bool]) -> float | None:
         """Return the seconds until the next due work; None for an unlimited sleep."""
@@ -577,7 +580,7 @@ class Store:
             self._alarm = self._next_due()
             return None if self._alarm is None else max(self._alarm - time.monotonic(), 0.0)
 
-    def _perform(self, step: CommitStep, kept: _Durable) -> None:
+    def _perform(self, step: CommitStep, kept: Durable) -> None:
         """Write or sync outside the guard, so that commands can run meanwhile."""
         report = perform_safely(step, kept.log, kept.disk_guard)
         with self._guard:
@@ -631,19 +634,10 @@ class Store:
         finally:
             self._closing = False
         if self._durable is not None:
-            self._durable.spilling.stop()
-            self._durable.rewriter.stop()
-            try:
-                bring_packs_back(self._durable.log)
-            finally:
-                self.node.cold.close()
-                self._durable.log.close()
+            self._durable.close(self.node.cold)
 
     def abandon(self) -> None:
         """Release the parent's resources in a forked child, and write nothing."""
         self.forked = True
         if self._durable is not None:
-            self._durable.spilling.abandon()
-            self._durable.rewriter.abandon()
-            self.node.cold.close()
-            self._durable.log.abandon()
+            self._durable.abandon(self.node.cold)

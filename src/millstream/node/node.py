@@ -587,7 +587,7 @@ class Node:
             return
         # One that failed is tried again, since no command of a client makes another one begin now
         if self._is_log_long or not rewriter.facts.is_ok:
-            self._is_log_long &= not rewriter.reclaim(at_once=True, is_smaller=self._is_log_long)
+            self._is_log_long &= not rewriter.reclaim(at_once=True)
 
     @property
     def _may_make_room(self) -> bool:

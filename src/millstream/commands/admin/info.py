@@ -94,7 +94,7 @@ class RewriteFacts:
     current_seconds: int = -1  # Seconds that the present rewrite has taken so far; -1 if none is running
     started: int = 0  # Number of rewrites started
     failed_in_a_row: int = 0  # Number of failed rewrites since the last successful one
-    lacking: str = ""  # Pack whose lack ended the last rewrite; empty if there was another reason or none
+    lacking: str = ""  # Pack whose lack ended a rewrite, until another one finds all packs; empty for none
     pack_disagreements: int = 0  # Number of packs kept only because of the data in memory, which is a defect
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.engine.cold import ColdDamage
-from millstream.engine.ids import text
 from millstream.engine.keyspace import Keyspace
-from millstream.errors import DiskFullError, LogCorruptError, UsageError
+from millstream.errors import DiskFullError, UsageError
 from millstream.maintenance.backup.copying import staged, verify
 from millstream.maintenance.log.tier import loaded
+from millstream.node.log.compaction import damaged
 from millstream.node.log.snapshot import payloads
 from millstream.persistence.disk import Disk, RealDisk, tried
 from millstream.persistence.frozen_view import FrozenView
@@ -62,7 +62,7 @@ def _make(directory: Path, out: Path, disk: Disk) -> ThawReport:
             try:
                 write_snapshot(disk, partial, entry, payloads(space, wall, is_thawed=True))
             except ColdDamage as damage:
-                raise _damaged(directory, damage) from damage
+                raise damaged(directory, damage, "nothing was written") from damage
             segment, _, file = stage_segment(disk, partial, last + 1, os.urandom)
             file.close()
             write_whole(disk, partial / NAME, Manifest((segment,), entry).encode())
@@ -81,15 +81,3 @@ def _expect_room(disk: Disk, parent: Path, space: Keyspace) -> None:
             f"{parent} has {free} free bytes, and the new directory needs about {needed}; nothing was written. Make "
             "room, or give a path on another disk"
         )
-
-
-def _damaged(directory: Path, damage: ColdDamage) -> LogCorruptError:
-    assert damage.reads.source is not None, "something was read"
-    name, extent = damage.reads.source.name(damage.extent.pack), damage.extent
-    first, last = (text(each).decode() for each in (damage.first, damage.last))
-    return LogCorruptError(
-        f"entries {first} to {last} of a stream cannot be read from {directory / name}, so nothing was written: "
-        f"{damage}. `millstream log check {directory}` shows the damage",
-        path=str(directory / name),
-        offset=extent.offset,
-    )

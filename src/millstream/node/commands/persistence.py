@@ -15,6 +15,9 @@ from millstream.node.host import NodeHost
 from millstream.replies import OK, Reply, Simple
 
 NOTHING_KEPT = "ERR nothing is kept: the server was started without a data directory"
+_RUNS = "ERR Background append only file rewriting already in progress"
+# As Redis says that it cannot fork
+_NOT_BEGUN = "ERR Can't execute an AOF background rewriting. Please check the server logs for more information."
 
 
 def save_log(ctx: Context) -> None:
@@ -51,9 +54,9 @@ def bgrewriteaof(ctx: Context, argv: list[bytes]) -> Reply:  # noqa: ARG001 - a 
 
     A second one during the first is an error, as in Redis; it is never scheduled behind a save.
     """
-    has_begun = NodeHost.of(ctx).rewrite()
-    if has_begun is None:
+    has_begun, rewriter = NodeHost.of(ctx).rewrite(), NodeHost.of(ctx).rewriter
+    if rewriter is None:
         raise CommandError(NOTHING_KEPT)
     if not has_begun:
-        raise CommandError("ERR Background append only file rewriting already in progress")
+        raise CommandError(_RUNS if rewriter.facts.is_running else _NOT_BEGUN)
     return Simple(b"Background append only file rewriting started")

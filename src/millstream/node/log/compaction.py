@@ -26,9 +26,11 @@ from functools import partial
 from pathlib import Path
 
 from millstream.engine import transitions
+from millstream.engine.cold import ColdDamage
 from millstream.engine.cold_ops import named_packs
+from millstream.engine.ids import text
 from millstream.engine.keyspace import Keyspace
-from millstream.errors import DiskError, MillstreamError
+from millstream.errors import DiskError, LogCorruptError, MillstreamError
 from millstream.node.log import replay
 from millstream.node.log.children import reason_of
 from millstream.node.log.copying import pieces
@@ -56,7 +58,10 @@ def compact(
     if copy is not None:
         packs = PackFiles(lambda name: disk.open_read(directory / name), lambda: rewrite.source.packs)
         with contextlib.closing(packs) as space.reads.source:
-            _write_copy(space, wall, copy, version)
+            try:
+                _write_copy(space, wall, copy, version)
+            except ColdDamage as damage:
+                raise damaged(directory, damage, "no copy for replicas can be made") from damage
     if not alone:
         if space.packs:
             on_packs([number for number, *_ in named_packs(space)])
@@ -66,6 +71,19 @@ def compact(
             make(disk, directory, rewrite, made, partial(replay.read_back, Keyspace()))
         except OSError as error:
             raise disk_error(f"cannot make the snapshot {directory / rewrite.target.name}", error) from error
+
+
+def damaged(directory: Path, damage: ColdDamage, so: str) -> LogCorruptError:
+    """Return the error of work that must read all packs; ``so`` is what follows, in words."""
+    assert damage.reads.source is not None, "something was read"
+    name, extent = damage.reads.source.name(damage.extent.pack), damage.extent
+    first, last = (text(each).decode() for each in (damage.first, damage.last))
+    return LogCorruptError(
+        f"entries {first} to {last} of a stream cannot be read from {directory / name}, so {so}: {damage}. "
+        f"`millstream log check {directory}` shows the damage",
+        path=str(directory / name),
+        offset=extent.offset,
+    )
 
 
 def _write_copy(space: Keyspace, wall: int, descriptor: int, version: int) -> None:

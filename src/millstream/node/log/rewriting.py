@@ -163,38 +163,44 @@ class Rewriter:
         if (size - base) * 100 >= base * self._config.rewrite_percentage and time.monotonic() >= self._not_before:
             self.start(niceness(self.facts.seconds, time.monotonic() - self._ended))
 
-    def reclaim(self, *, at_once: bool, is_smaller: bool = False) -> bool:
+    def reclaim(self, *, at_once: bool) -> bool:
         """Begin a rewrite that releases packs, but not soon after another one; ``at_once`` shortens that time.
 
-        ``is_smaller``: entries were removed since an earlier one that failed. If it found too little room, the room or
-        the data must have changed by enough.
+        One that found too little room is tried early once the room or the data has changed by enough.
         """
         due = self._ended + (RECLAIMS_SOON if at_once else RECLAIMS_APART)
         if time.monotonic() < due:
             return False
-        may = time.monotonic() >= self._not_before or (
-            is_smaller if self._too_little is None else self._has_more_room()
-        )
-        return may and self.start()
+        return (time.monotonic() >= self._not_before or self._has_more_room()) and self.start()
 
     def _has_more_room(self) -> bool:
-        before, size = self._too_little or (0, 0)
+        if self._too_little is None:
+            return False
+        before, size = self._too_little
         with contextlib.suppress(StorageError):
             gained = self._log.free() - before + size - self.data_size()
             return gained >= max(MORE_ROOM, size // _GAINED_PART)
         return False
 
     def start(self, priority: int = STANDS_BACK, copy: CopyOrder | None = None, take: TakeOrder | None = None) -> bool:
-        """Begin a rewrite; return False if one is running, or the rewriter has stopped."""
+        """Begin a rewrite; return False if one is running, the rewriter has stopped, or no thread can be started.
+
+        An order is told of a missing thread as of any failure, so True is returned.
+        """
         with self._gate:  # another thread may stop the rewriter, and must find a thread that has begun
             if self.facts.is_running or self._stopped:
                 return False
             self._niceness, self._copy, self._take, self._is_alone = priority, copy, take, False
             self._said_compact = self._said_packs = self._said_taken = None
-            self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1, lacking="")
+            self.facts = replace(self.facts, is_running=True, started=self.facts.started + 1)
             self._started = time.monotonic()
-            self._thread = self._new_thread(target=self._run, name="millstream-rewrite", daemon=True)
-            self._thread.start()
+            try:
+                self._thread = self._new_thread(target=self._run, name="millstream-rewrite", daemon=True)
+                self._thread.start()
+            except (RuntimeError, MemoryError) as error:  # the system starts no more threads
+                self._thread = None
+                self._end(GivenUpError(f"no thread can be started for it: {reason_of(error, 'one')}"))
+                return copy is not None or take is not None
         return True
 
     def reader(self, file: IO[bytes], words: Sequence[str]) -> ChildProcess:
@@ -247,6 +253,10 @@ class Rewriter:
             if not isinstance(error, MemoryError):
                 log.exception("internal error while the log was rewritten")
             reason = GivenUpError(reason_of(error, "a rewriting of the log" if self._take is None else COPY))
+        self._end(reason)
+
+    def _end(self, reason: StorageError | OSError | None) -> None:
+        """Settle the facts, and tell an order of its end; called in the thread, unless none could be started."""
         self._copied(_NO_COPY if reason is None else str(reason) or repr(reason))
         if self._is_alone and reason is None:
             self.facts = replace(self.facts, is_running=False)
@@ -321,6 +331,7 @@ class Rewriter:
                     "copy what can still be read, since a start will be refused. Without a copy of the file: stop the "
                     f"server and run {cut_command(self._log.directory, [pack.name])}"
                 )
+        self.facts = replace(self.facts, lacking="")
         if self._packs is not None and (lost := self._packs.unreadable(gone)):
             log.warning("the rewriting removes records that may have been the last copy of damaged entries: %s", lost)
 
@@ -341,6 +352,7 @@ class Rewriter:
                 raise GivenUpError("records were added to the log while a copy was taken over")
             self._log.commit_rewrite(rewrite, taken=found, next_pack=self._said_taken[0] if self._said_taken else 1)
             self._compact = self._said_compact
+            self.facts = replace(self.facts, lacking="")  # of the former log
             try:
                 adopt()
                 then()

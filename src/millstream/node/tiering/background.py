@@ -20,6 +20,10 @@ class NoThreadError(Exception):
     """The system starts no thread; the job may be given again."""
 
 
+class JobError(Exception):
+    """A job ended with an error, the cause of this one; a later job may follow."""
+
+
 class TierThread:
     """Runs one job after the other, each in a thread; the loop takes the result in a turn."""
 
@@ -29,7 +33,7 @@ class TierThread:
         self.is_stopped = False  # Nothing begins any more
         self._thread: threading.Thread | None = None
         self._taking: Take | None = None  # Takes the result of the present job; None without one
-        self._result: tuple[Any] | None = None  # Result, until the loop has taken it
+        self._result: tuple[Any] | Exception | None = None  # Result or error, until the loop has taken it
         self._lacks = False  # The system started no thread for the last job
         self._held = 0  # Bytes that the last job holds
 
@@ -72,15 +76,24 @@ class TierThread:
             self._thread, self._lacks = thread, False
 
     def _run(self, job: Callable[[], Any]) -> None:
-        self._result = (job(),)
+        try:
+            self._result = (job(),)
+        except Exception as error:  # noqa: BLE001 - the loop raises it; without a result no other job would follow
+            self._result = error
         self._wake()
 
     def take(self, now: Now) -> None:
-        """Take the result of the job that has ended."""
+        """Take the result of the job that has ended.
+
+        Raises:
+            JobError: the job raised an error.
+        """
         taking, result = self._taking, self._result
         self._taking = self._result = None
         assert taking is not None, "it has run"
         assert result is not None, "it has ended"
+        if isinstance(result, Exception):
+            raise JobError("a job of the thread that writes packs failed") from result
         taking(*result, now)
 
     def forget(self) -> None:

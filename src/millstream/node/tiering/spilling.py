@@ -175,13 +175,21 @@ class Spiller:
         if not self._node.may_look_after:
             return _LATER
         if self.background.is_done:
-            self.background.take(now)
+            self._take(now)
             return 0.0
         try:
             seconds = self._next(now) if self._is_on else None
         except NoThreadError:
             return _LATER
         return 0.0 if self.background.is_done else None if self.background.is_busy else seconds
+
+    def _take(self, now: Now) -> None:
+        """Take the result of the thread's job; a batch whose job failed stays hot."""
+        try:
+            self.background.take(now)
+        finally:
+            if self._in_thread is not None:
+                self._commit(self.filler.fail("error", "an internal error, see below"), now)
 
     def _next(self, now: Now) -> float | None:
         """Spill, or care for the packs while nothing is to be spilled."""

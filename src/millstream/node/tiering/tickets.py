@@ -4,6 +4,7 @@ import errno
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
@@ -105,7 +106,8 @@ class Tickets:
         fetch.is_there, fetch.is_ahead = True, False
         if fetch in self._going:  # else it is of a pack that was dropped
             if fetch.users:
-                self._pin(fetch)
+                with suppress(MemoryError):  # the command runs again, and the page cache may have the part
+                    self._pin(fetch)
             else:
                 self._going.remove(fetch)
         fetch.parts.clear()

@@ -219,10 +219,10 @@ class _Connection:
         following, config = self._following, self._node.config
         following.state = CONNECTING
         timeout = config.repl_timeout
-        packs = await self._packs()
         # Not wait_for(): in Python 3.11 it loses a cancellation that arrives when the awaited task ends
         async with asyncio.timeout(timeout):
             reader, self._writer = await asyncio.open_connection(host, port, ssl=self._server.link_tls)
+        packs = await self._packs()  # only now: it looks at each pack, and a primary may be down for long
         following.state, following.heard_at = HANDSHAKE, self._server.clock.now().mono
         handshake = Handshake(self._introduction(packs))
         self._send(handshake.begin())

@@ -249,7 +249,13 @@ class CopyMaker:
             self.give_up(f"its copy could not be made: {found}", list(filter(takes, self.waiting())))
         else:
             assert self._log is not None
-            self._copied(Copy.of_log(made, found, self._log.open_pack), takes)
+            try:
+                copy = Copy.of_log(made, found, self._log.open_pack)
+            except MemoryError as error:
+                found.close()
+                self._opened(made, having, StorageError(reason_of(error, "a copy")))
+                return
+            self._copied(copy, takes)
 
     def _copied(self, copy: Copy, takes: Callable[[Follower], bool]) -> None:
         """Give a finished copy to all replicas that wait for one of its kind."""
