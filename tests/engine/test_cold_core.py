@@ -157,6 +157,22 @@ def cut(store: Any, bound: int) -> None:
     store.cut(bound, store.plan_cut(bound))
 
 
+def test_each_node_has_as_many_holes_as_entries_died_there(tmp_path: Path) -> None:
+    """Nodes are counted right with any holes of one large extent, before and after nodes of it have gone."""
+    random, store = Random(4), counted(1500)
+    cold = FilePack(tmp_path / "pack").chill(store, 1000)
+    assert cold.extent_count == 1
+    while store.length > 20:
+        some = random.choice(store.ids()[:-10])
+        gone = [entry for entry in store.ids()[:-10] if some <= entry and random.random() < 0.7][
+            : random.choice((1, 9, 90))
+        ]
+        cold.punch(cold.plan_delete(gone))
+        for entry in gone:
+            store.remove(entry)
+        assert [node.live for node in cold.nodes()] == [node.live for node in store.nodes()]
+
+
 STEPS: dict[str, Callable[[Any], object]] = {
     "range": lambda store: store.reply(0, 2**128, -1),
     "back": lambda store: store.reply(0, 2**128, 9, backwards=True),

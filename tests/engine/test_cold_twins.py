@@ -9,9 +9,9 @@ import pytest
 
 from engine.cold_twins import ColdTwins, step
 from millstream import core
-from millstream.engine.cold import ColdReads, Extent, extent_of, pack_bits
+from millstream.engine.cold import ColdDamage, ColdReads, Extent, extent_of, pack_bits
 from millstream.engine.streams.entries import PyEntryStore
-from support.coldness import chilled
+from support.coldness import MemoryPacks, chilled
 
 STORES = [PyEntryStore] if core.native is None else [PyEntryStore, core.native.EntryStore]
 
@@ -71,6 +71,21 @@ def test_a_forged_extent_is_refused(change: dict[str, int], store: type[PyEntryS
 
 
 @pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])
+def test_packed_nodes_before_the_last_cold_entry_are_refused(store: type[PyEntryStore]) -> None:
+    """A forged snapshot brings no hot node that begins below the cold ones."""
+    entries, other = store(), store()
+    entries.reads = ColdReads()
+    entries.add_cold(1, SOUND.row(), [])
+    other.append(5, [b"f", b"v"], fresh=True)
+    with pytest.raises(ValueError, match="out of order"):
+        entries.extend([node.pack() for node in other.nodes()])
+    assert (entries.length, entries.node_count) == (6, 2)
+    other.append(6, [b"f", b"v"], fresh=True)
+    entries.extend([node.pack() for node in list(other.nodes())[1:]])
+    assert (entries.length, entries.node_count) == (7, 3)
+
+
+@pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])
 def test_an_extent_of_fewer_entries_than_its_nodes_have_is_refused(store: type[PyEntryStore]) -> None:
     """A node that is gone leaves no fewer stored entries than the other nodes have."""
     entries = store()
@@ -82,6 +97,65 @@ def test_an_extent_of_fewer_entries_than_its_nodes_have_is_refused(store: type[P
     with pytest.raises(ValueError, match="other entries"):
         entries.add_cold(1, whole._replace(nodes=3, stored=5).row(), [[0, b"", pack_bits(1)]])
     entries.add_cold(1, whole._replace(nodes=3, stored=7).row(), [[0, b"", pack_bits(1)]])
+
+
+class BadSector(MemoryPacks):
+    """Packs on a disk of which one byte cannot be read."""
+
+    bad = -1
+
+    def read(self, pack: int, offset: int, length: int, *, may_wait: bool) -> bytes:
+        """Return a part of a pack."""
+        if offset <= self.bad < offset + length:
+            raise OSError(5, "Input/output error")
+        return super().read(pack, offset, length, may_wait=may_wait)
+
+
+@pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])
+@pytest.mark.parametrize("is_cut", [False, True])
+@pytest.mark.parametrize("count", [-1, 33])
+def test_what_lies_before_a_bad_sector_is_read(count: int, is_cut: bool, store: type[PyEntryStore]) -> None:
+    """Entries before the node that the disk cannot read come before the error."""
+    packs, entries = BadSector(), store()
+    entries.reads = ColdReads()
+    entries.reads.source = packs
+    for at in range(1, 42):
+        entries.append(at, [b"f", b"v" * 500], fresh=at % 4 == 1)
+    entries.add_cold(1, b"".join(chilled(entries, packs, 10, 10)), [])
+    if is_cut:
+        del packs.files[1][-2100 - 10 :]  # in the node of 33 to 36
+    else:
+        packs.bad = len(packs.files[1]) - 2100 - 10
+    found = []
+    with pytest.raises(ColdDamage, match="the file ends" if is_cut else "the disk reports"):
+        found.extend(entry for entry, _ in entries.rows(1, 100, count))
+    assert found == list(range(1, 33))
+
+
+@pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])
+def test_ids_outside_the_live_ends_of_a_node_need_no_read_of_it(store: type[PyEntryStore]) -> None:
+    """The table says that nothing lives there, so damage of the node does not matter."""
+    packs, entries = MemoryPacks(), store()
+    entries.reads = ColdReads()
+    entries.reads.source = packs
+    for at in range(1, 14):
+        entries.append(at, [b"f", b"v"], fresh=at % 4 == 1)
+    for at in (5, 8):
+        entries.remove(at, keep=True)
+    entries.add_cold(1, b"".join(chilled(entries, packs, 3, 3)), [])
+    assert 6 in entries
+    packs.files[1][-40] ^= 1
+    other = entries.copy()
+    with pytest.raises(ColdDamage):
+        list(other.rows(1, 13))
+    for at in (5, 8):
+        assert at not in other
+        assert other.wire(at) is None
+        assert list(other.rows(at, at)) == []
+        assert other.reply(at, at, backwards=True)[0] == 0
+        other.want_range(at, at)
+    with pytest.raises(ColdDamage):
+        assert 6 in other
 
 
 @pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])

@@ -396,8 +396,14 @@ static int load(Walk *walk, int32_t number)
         const Row *other = at->table->rows + end, *low = end < number ? other : row, *high = end < number ? row : other;
         Py_ssize_t size = high->at + high->node.size - low->at;
         at->run_size = 0;
-        if (grow(&at->run, &at->run_room, size) < 0 || read_part(walk->store, &extent, low->at, at->run, size) < 0)
+        if (grow(&at->run, &at->run_room, size) < 0)
             return -1;
+        if (read_part(walk->store, &extent, low->at, at->run, size) < 0) {
+            if (is_quiet || !cold_clear_damage())
+                return -1;
+            walk->wanted = 0; /* from here on only single nodes are read: those before the damage are there */
+            return cold_load(walk->store, &extent, row, (uint32_t)number, at);
+        }
         at->run_at = low->at;
         at->run_size = size;
     }
@@ -409,7 +415,8 @@ static const Extent *extent_at(const Walk *walk, Py_ssize_t index)
 {
     const Cold *cold = walk->store->cold;
     const Extent *extent = index < 0 || index >= cold->count ? NULL : &EXTENT(cold, index);
-    return extent == NULL || is_out(walk, extent->first, extent->last) ? NULL : extent;
+    int is_behind = extent != NULL && (walk->backwards ? extent->last < walk->start : extent->first > walk->ahead);
+    return is_behind ? NULL : extent;
 }
 
 /* Add the place of an extent to a list, which goes if that fails */
@@ -515,7 +522,7 @@ int cold_next(Walk *walk)
     int found = next_node(walk);
     if (found > 0)
         walk->node = &walk->cold->shown;
-    return found < 0 && walk->start != walk->end && !is_quiet ? ask_for_more(walk) : found;
+    return found < 0 && walk->start != walk->ahead && !is_quiet ? ask_for_more(walk) : found;
 }
 
 Id cold_first_live(const Cold *cold)

@@ -27,16 +27,30 @@ int cold_raise_miss(PyObject *ranges, PyObject *ahead)
     return -1;
 }
 
-PyObject *cold_take_miss(void)
+/* The exception of a class, which is cleared; NULL with any other exception */
+static PyObject *take(const char *name)
 {
-    PyObject *error = take_error(), *type = cold_class("ColdMiss"), *ranges = NULL;
+    PyObject *error = take_error(), *type = cold_class(name);
     if (type == NULL)
         PyErr_Clear();
-    if (type != NULL && PyObject_TypeCheck(error, (PyTypeObject *)type))
-        ranges = PyObject_GetAttrString(error, "ranges");
-    else
+    if (type == NULL || !PyObject_TypeCheck(error, (PyTypeObject *)type)) {
         PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        Py_CLEAR(error);
+    }
     Py_XDECREF(type);
-    Py_DECREF(error);
+    return error;
+}
+
+PyObject *cold_take_miss(void)
+{
+    PyObject *miss = take("ColdMiss"), *ranges = miss == NULL ? NULL : PyObject_GetAttrString(miss, "ranges");
+    Py_XDECREF(miss);
     return ranges;
+}
+
+int cold_clear_damage(void)
+{
+    PyObject *damage = take("ColdDamage");
+    Py_XDECREF(damage);
+    return damage != NULL;
 }

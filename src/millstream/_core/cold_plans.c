@@ -102,6 +102,7 @@ static int measure(EntryStore *store, Extent *extent, const Table *table)
     Walk walk = {.cold = PyMem_Calloc(1, sizeof(ColdWalk))};
     uint32_t low = table->count, high = 0;
     int status = walk.cold == NULL ? (PyErr_NoMemory(), -1) : 0, is_first = 1;
+    const Extent kept = *extent; /* damage is that of the extent that the store has */
     extent->live = 0;
     extent->first = extent->last = extent->first_live = extent->last_live = 0;
     for (uint32_t node = 0; node < table->count; node++) {
@@ -117,9 +118,9 @@ static int measure(EntryStore *store, Extent *extent, const Table *table)
         high = live ? node : high;
     }
     const Node *found = NULL;
-    if (extent->live && status == 0 && (found = live_facts(store, extent, table->rows + low, low, walk.cold)) != NULL)
+    if (extent->live && status == 0 && (found = live_facts(store, &kept, table->rows + low, low, walk.cold)) != NULL)
         extent->first_live = found->first_live;
-    if (found != NULL && (found = live_facts(store, extent, table->rows + high, high, walk.cold)) != NULL)
+    if (found != NULL && (found = live_facts(store, &kept, table->rows + high, high, walk.cold)) != NULL)
         extent->last_live = found->last_live;
     cold_end(&walk);
     return status < 0 || (extent->live && found == NULL) ? -1 : 0;
@@ -159,8 +160,8 @@ static int plan_extent(EntryStore *store, Py_ssize_t index, Marks *marks, const 
         status = with_holes(&EXTENT(store->cold, index), marks, &twin);
     for (uint32_t node = 0; status == 0 && node < table->count; node++) {
         const Row *row = table->rows + node;
-        if (!holes_gone(twin.holes, node) && row_live(&twin, row) == 0 && (all || row->node.last < floor)
-            && (touched == NULL || has_mark(touched, node)))
+        if ((touched == NULL || has_mark(touched, node)) && !holes_gone(twin.holes, node) && (all || row->node.last < floor)
+            && row_live(&twin, row) == 0)
             status = marks_add(&marks->gone, node);
     }
     holes_free(twin.holes);

@@ -86,6 +86,7 @@ int refuse_cold(const char *what);                  /* ValueError; always -1 */
 /* Takes the reference of the ranges, which may be NULL; what a reader in order wants next may be NULL, too; always -1 */
 int cold_raise_miss(PyObject *ranges, PyObject *ahead);
 PyObject *cold_take_miss(void);                     /* the ranges of a miss that was raised; NULL with any other exception */
+int cold_clear_damage(void);                        /* 1 if damage was raised, which is cleared; 0 with any other exception */
 
 /* ---------------------------------------------------------------- cold.c: extents, and walks through them */
 

@@ -64,7 +64,14 @@ static uint32_t dead_below(const Holes *holes, uint32_t number)
 
 uint32_t holes_between(const Holes *holes, uint32_t start, uint32_t stop)
 {
-    return holes == NULL || holes->dead == 0 ? 0 : dead_below(holes, stop) - dead_below(holes, start);
+    if (holes == NULL || holes->dead == 0)
+        return 0;
+    if (holes->is_listed)
+        return dead_below(holes, stop) - dead_below(holes, start);
+    /* Plans ask this for each node, so only the bytes in between may cost */
+    size_t skipped = start / 8 < holes->dead_bytes ? start / 8 : holes->dead_bytes, bytes = holes->dead_bytes - skipped;
+    uint32_t origin = 8 * (uint32_t)skipped;
+    return bits_below(holes->data + skipped, bytes, stop - origin) - bits_below(holes->data + skipped, bytes, start - origin);
 }
 
 int holes_have(const Holes *holes, uint32_t ordinal)

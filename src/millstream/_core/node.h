@@ -100,6 +100,7 @@ typedef struct {
     int is_cold;        /* it is before the nodes in memory */
     ColdWalk *cold;     /* its place there; NULL: it was not there yet */
     Py_ssize_t wanted;  /* entries that may be asked for; of cold ones no more are read */
+    Id ahead;           /* the end of what is read next; `end` unless a caller sets it */
     Entry *found; /* backwards: remaining entries of this node */
     Py_ssize_t left, room;
 } Walk;

@@ -4,6 +4,7 @@
  * Invariant: a walk holds the owner of its records, and the owner's version, which it compares before it looks at a
  * record. It reads a record's fields before it makes an object of them, since making one may run other code.
  */
+#include "extent.h"
 #include "pending.h"
 
 static PyTypeObject PendingType;
@@ -191,9 +192,12 @@ int find_on(Walk *walk, EntryStore *store, Id id, Entry *entry)
     int found = 1;
     if (walk->node == NULL || id > walk->node->last) {
         walk_end(walk);
-        walk_begin(walk, store, id, ID_MAX, 0);
+        walk_begin(walk, store, id, is_cold_id(store, id) ? id : ID_MAX, 0); /* no cold node is read that lies behind it */
+        walk->ahead = ID_MAX;
         walk->wanted = 1; /* the next one may be far */
         found = walk_next(walk, entry);
+    } else if (walk->end < id) {
+        walk->end = id; /* in the same node */
     }
     while (found > 0 && entry->id < id)
         found = walk_next(walk, entry);

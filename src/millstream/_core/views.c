@@ -10,7 +10,7 @@
 
 void walk_begin(Walk *walk, EntryStore *store, Id start, Id end, int backwards)
 {
-    *walk = (Walk){.store = store, .start = start, .end = end, .backwards = backwards, .wanted = PY_SSIZE_T_MAX};
+    *walk = (Walk){.store = store, .start = start, .end = end, .ahead = end, .backwards = backwards, .wanted = PY_SSIZE_T_MAX};
     Py_ssize_t index = store_index(store, backwards ? end : start);
     walk->index = backwards ? index + 1 : index - (index >= 0); /* one before the first, in its direction */
     walk->is_cold = (index < 0 || !backwards) && is_cold_id(store, start); /* a tombstone in memory may have its last id */

@@ -92,6 +92,11 @@ class ColdNode:
         block = self.block()
         return block.ids[block.low], block.ids[block.high - 1]
 
+    def may_have(self, start: int, end: int) -> bool:
+        """True if a live entry may lie between two ids, as far as is known without the node's bytes."""
+        facts = self.row.facts
+        return self.live > 0 and facts.first_live <= end and facts.last_live >= start
+
     def block(self) -> Block:
         """The node, with the holes as tombstones."""
         if self._block is None:
@@ -221,7 +226,7 @@ class PyCold:
         for extent in self._extents_between(start, end, backwards=backwards):
             nodes = self.nodes_of(extent)
             for node in reversed(nodes) if backwards else nodes:
-                if node.live and node.first <= end and node.last >= start:
+                if node.may_have(start, end):
                     yield node
 
     def _extents_between(self, start: int, end: int, *, backwards: bool = False) -> Iterator[Extent]:
@@ -256,7 +261,7 @@ class PyCold:
             return None
         nodes = self.nodes_of(extent)
         place = bisect_right(nodes, entry_id, key=lambda node: node.first) - 1
-        return nodes[place] if place >= 0 and nodes[place].last >= entry_id and nodes[place].live else None
+        return nodes[place] if place >= 0 and nodes[place].may_have(entry_id, entry_id) else None
 
     def want_range(self, start: int, end: int, count: int = -1, *, backwards: bool = False) -> None:
         """Raise one miss for what reading a range needs, up to a size."""
@@ -310,7 +315,7 @@ class PyCold:
             missed += miss.ranges
             return left
         for node in reversed(nodes) if backwards else nodes:
-            if found < left and node.live and node.first <= end and node.last >= start:
+            if found < left and node.may_have(start, end):
                 found += node.live if start <= node.first and node.last <= end else 0
                 try:
                     self._read(extent, node.row.begin, node.row.size)

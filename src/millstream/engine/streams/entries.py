@@ -118,15 +118,17 @@ class PyEntryStore:
         once.
         """
         blocks: list[Block] = []
-        before = None
+        before, last = None, self.cold_last
         if self._blocks:
             before = self._blocks[-1]
             before.seal()
+            last = before.last
         for each in packed:
-            block = Block.unpack(each, before)
-            if before is not None and block.ids[0] < before.ids[-1]:
+            before = Block.unpack(each, before)
+            if before.first < last:
                 raise ValueError("packed nodes are out of order")
-            blocks.append(before := block)
+            blocks.append(before)
+            last = before.last
         self._blocks += blocks
         self._firsts += [block.ids[0] for block in blocks]
         self.length += sum(block.live for block in blocks)

@@ -14,7 +14,7 @@ Three classes say how many nodes of a stream may go. A class counts only if the 
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 
 from millstream.engine.ids import is_timed
 from millstream.engine.keyspace import Keyspace, Transition, filled_places
@@ -104,7 +104,12 @@ def _share_begins(stream: Stream, share: int) -> int | None:
 
 
 def leaving(stream: Stream, limit: Leave, skipped: int = 0) -> Iterator[Block]:
-    """Yield the nodes that may go, oldest first, from the one after ``skipped`` nodes that were chosen before."""
+    """Return the nodes that may go, oldest first, from the one after ``skipped`` nodes that were chosen before."""
+    return takewhile(nodeform.may_go, due(stream, limit, skipped))
+
+
+def due(stream: Stream, limit: Leave, skipped: int = 0) -> Iterator[Block]:
+    """Yield the same nodes and all behind them within the limit, whatever their sizes."""
     left, ahead = stream.entries.sealed_bytes, deque[Block]()
     for at, node in enumerate(stream.entries.hot_nodes()):
         ahead.append(node)
@@ -113,7 +118,7 @@ def leaving(stream: Stream, limit: Leave, skipped: int = 0) -> Iterator[Block]:
         first = ahead.popleft()
         left -= first.footprint
         is_late = limit.upto is not None and first.last > limit.upto
-        if left < limit.keep or is_late or not nodeform.may_go(first):
+        if left < limit.keep or is_late:
             return
         if at >= skipped + _STAY:
             yield first

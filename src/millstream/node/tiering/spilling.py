@@ -8,7 +8,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Protocol
@@ -17,7 +17,9 @@ from millstream.clock import Now
 from millstream.commands.context.config import Config
 from millstream.engine.cold import EXTENTS_MOST, records_of
 from millstream.engine.keyspace import Keyspace, Transition
+from millstream.engine.streams import nodeform
 from millstream.engine.streams.memory import stream_memory
+from millstream.engine.streams.nodes import Block
 from millstream.engine.streams.stream import Stream
 from millstream.errors import StorageError
 from millstream.logs import logger
@@ -113,6 +115,7 @@ class Spiller:
         self._part: tuple[Copies, Leave] | None = None  # The last part of the batch, if more of it may follow
         self._in_thread: Batch | None = None  # Batch that is being written, or was
         self._alone: dict[Place, int] = {}  # Streams that are left alone, until these monotonic milliseconds
+        self._huge: dict[Place, tuple[int, int, int]] = {}  # Facts of first nodes that are too large for a file
         self._not_before = self._rests_until = self._rests_at = 0
         self.spilled = 0  # Bytes of frames that took the place of nodes
 
@@ -158,7 +161,7 @@ class Spiller:
         """Find all streams, since the data came from elsewhere."""
         self._queue.clear()
         self._batch, self._part = Batch(), None  # copies of streams that are gone
-        self._alone, self._search, self._rests_until = {}, _Classes(), 0
+        self._alone, self._huge, self._search, self._rests_until = {}, {}, _Classes(), 0
         self.ring.scan(self.keyspace)
         self.care.scan()
 
@@ -321,13 +324,24 @@ class Spiller:
         limit = None
         if self._batch.size < aim.size:
             limit = policy.leave_of(stream, self._search.number, self.ring.share(stream, aim.hot), now.wall)
-            if limit is not None and next(policy.leaving(stream, limit, going), None) is None:
+            if limit is not None and not self._has_some(place, policy.due(stream, limit, going)):
                 limit = None
         if limit is None and after and self._search.number == 1:
             limit = policy.aged(stream, now.wall, after * 1000)
-            if limit is not None and next(policy.leaving(stream, limit, going), None) is None:
+            if limit is not None and not self._has_some(place, policy.due(stream, limit, going)):
                 limit = None
         return limit
+
+    def _has_some(self, place: Place, due: Iterator[Block]) -> bool:
+        """True if the first of these nodes may go. A huge one takes long to encode, so it is not asked again."""
+        node = next(due, None)
+        if node is None or self._huge.get(place) == (ends := (node.first, node.last, node.stored)):
+            return False
+        self._huge.pop(place, None)
+        if nodeform.may_go(node):
+            return True
+        self._huge[place] = ends
+        return False
 
     def _hand_over(self) -> None:
         batch, least, most = self._batch, self.disk_needed, self.config.tier_max_bytes
