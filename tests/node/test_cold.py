@@ -11,16 +11,7 @@ import pytest
 from millstream.clock import Now
 from millstream.commands.context.context import Context, Origin
 from millstream.commands.context.session import Session
-from millstream.engine.cold import (
-    FRAME_HEAD,
-    ColdMiss,
-    cold_records,
-    each_extent,
-    extent_of,
-    least_size,
-    unpack_extents,
-    want,
-)
+from millstream.engine.cold import FRAME_HEAD, cold_records, each_extent, extent_of, least_size, unpack_extents
 from millstream.engine.streams import extents
 from millstream.engine.streams.stream import Stream
 from millstream.node.log import codec
@@ -219,6 +210,29 @@ def test_a_trim_of_whole_extents_reads_one_table() -> None:
     assert client.call("XTRIM", "s", "MAXLEN", "~", 57) == 142
     assert len(set(reads)) == 1
     assert client.call("XTRIM", "s", "MINID", "~", "171-0") == 28
+    world.expect_replay()
+
+
+@pytest.mark.parametrize("options", [["MAXLEN", "=", "57"], ["MINID", "~", "144-0"]])
+def test_a_trim_of_what_no_group_needs_reads_one_extent(options: list[str]) -> None:
+    """ACKED trims as exactly as ever, but reads and logs only a boundary, if no group needs what lies below it."""
+    world = ColdWorld({"stream-node-max-entries": "2"})
+    client = filled(world, 200)
+    client.call("XGROUP", "CREATE", "s", "g", "149-1")
+    client.call("XREADGROUP", "GROUP", "g", "c", "STREAMS", "s", ">")  # pending: from the 150th on
+    world.chill(each=5)
+    extents, read = set[int](), world.packs.read
+    offsets = [extent.offset for record in cold_records(world.stream().entries) for extent in unpack_extents(*record)]
+
+    def noted(pack: int, offset: int, length: int, *, may_wait: bool) -> bytes:
+        extents.add(max(each for each in offsets if each <= offset))
+        return read(pack, offset, length, may_wait=may_wait)
+
+    world.packs.read = noted  # type: ignore[method-assign]  # looks on
+    assert client.call("XTRIM", "s", *options, "ACKED") == 143
+    assert len(extents) == 1
+    assert len(world.log.payloads[-1]) < 300
+    assert (client.call("XLEN", "s"), world.stream().first_id) == (57, 144 << 64 | 1)
     world.expect_replay()
 
 
@@ -588,30 +602,6 @@ def test_an_expired_stream_is_not_too_large(words: list[str], nothing: list[Any]
     reply = client.call(*words)
     assert nothing in str(reply) if isinstance(nothing, str) else reply == nothing
     assert not client.session.overflow
-
-
-def test_a_miss_of_many_entries_asks_for_a_part_of_them() -> None:
-    """Ids may be a million, as those of a consumer's history; more than what is kept for clients is read later."""
-    world = ColdWorld({"stream-node-max-entries": "1"})
-    client = world.client()
-    for number in range(1, 81):
-        client.call("XADD", "s", f"{number}-1", "f", "v" * (1 << 20))
-    world.chill(each=1)
-    reads, entries = world.node.keyspace.reads, world.stream().entries
-    wanted = [number << 64 | 1 for number in range(1, 79)]
-    sizes = []
-    for _ in range(4):
-        reads.may_wait = False
-        try:
-            want(entries, wanted)
-            break
-        except ColdMiss as miss:
-            sizes.append(sum(length for _, _, length in miss.ranges))
-            reads.may_wait = True
-            for each in miss.ranges:
-                world.packs.read(*each, may_wait=True)
-    assert len(sizes) in {2, 3}  # the native core asks for tables first
-    assert 64 << 20 <= max(sizes) < 66 << 20
 
 
 def test_trimming_what_is_acknowledged_reads_nothing_behind_the_hindmost_group() -> None:

@@ -11,7 +11,7 @@ from millstream.clock import ManualClock, Now
 from millstream.commands.context.config import Config
 from millstream.engine.cold import Range
 from millstream.node.node import Node
-from millstream.node.tiering.fetching import PIECE, Fetch, FetchThreads, joined
+from millstream.node.tiering.fetching import JOINED_MAX, PIECE, Fetch, FetchThreads, joined
 from millstream.node.tiering.packreader import PackSource
 from millstream.node.tiering.tickets import ColdShell, Tickets
 from support.waiting import eventually
@@ -54,6 +54,33 @@ def running(
 def test_ranges_are_joined() -> None:
     """Neighbours and overlapping ranges become one."""
     assert joined([(1, 10, 5), (1, 0, 10), (2, 15, 5), (1, 16, 1), (1, 3, 2)]) == [(1, 0, 15), (1, 16, 1), (2, 15, 5)]
+
+
+def test_a_joined_range_has_a_largest_size() -> None:
+    """The bytes of a part are held until all of it is read, so neighbours become one only up to a size."""
+    step = JOINED_MAX // 4
+    parts = joined([(1, at * step, step) for at in range(10)])
+    assert parts == [(1, 0, 4 * step), (1, 4 * step, 4 * step), (1, 8 * step, 2 * step)]
+    large = (1, 0, 3 * JOINED_MAX)
+    assert joined([large, (1, 5, 10), (1, 6, 3 * JOINED_MAX), (1, 7, 10)]) == [large, (1, 6, 3 * JOINED_MAX)]
+
+
+def test_clients_take_turns() -> None:
+    """A client with few parts does not wait for all parts of one with many, nor do new clients starve that one."""
+    disk = Disk()
+    with running(disk) as (pool, done):
+        many = [Fetch((1, at * 10 * PIECE, 2 * PIECE)) for at in range(3)]
+        few = [Fetch((2, at * 10 * PIECE, PIECE)) for at in range(3)]
+        for fetch in many:
+            pool.add(fetch, 1)
+        eventually(lambda: len(disk.begun) == 1)
+        for client, fetch in enumerate(few, start=2):
+            pool.add(fetch, client)
+        pool.add(many[2], 5)  # another client waits for it too
+        disk.turns.release(9)
+        eventually(lambda: len(done) == 6)
+        packs = [(pack, offset // (10 * PIECE)) for pack, offset, _ in disk.begun]
+        assert packs == [(1, 0), (1, 0), (2, 0), (2, 1), (2, 2), (1, 2), (1, 1), (1, 2), (1, 1)]
 
 
 def test_what_is_wanted_comes_before_what_is_read_ahead() -> None:

@@ -177,3 +177,31 @@ def test_random_commands_answer_as_of_one_instant_from_files(
     at_random(cold)
     assert cold.spiller.spilled
     cold.close()
+
+
+def test_a_transaction_that_skips_entries_reads_nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its commands names a later place, but what lies between them is wanted by none."""
+    random = Random(1)
+    small(monkeypatch)
+    stepwise(monkeypatch, random)
+    cold = ParkingWorld(random, {"stream-node-max-entries": "3"}, directory=HOME)
+    client = cold.client()
+    for number in range(1, 400):
+        client.call("XADD", "s", f"{number}-1", "f", "v" * 20)
+    for _ in range(100):
+        cold.spiller.turn(cold.clock.now())
+        Later.run_all()
+    Forgetful.share = 0.0
+    client.call("MULTI")
+    for number in range(1, 300, 20):
+        client.call("XREAD", "COUNT", "1", "STREAMS", "s", f"{number}-1")
+    client.send("EXEC")
+    assert client.session.parked
+    reader, read = cold.node.cold.packs.reader, list[int]()
+    fetch = reader.fetch
+    reader.fetch = lambda *place: (read.append(place[2]), fetch(*place))[1]
+    while cold.read():
+        pass
+    whole = sum(size for _, stream in cold.streams() for _, size in stream.entries.pack_sizes())
+    assert 0 < sum(read) < whole // 4
+    Forgetful.share, cold.node.cold.tickets = 1.0, None

@@ -24,7 +24,7 @@ class Threads(Tickets):
     def __init__(self) -> None:
         self._going = []
 
-    def fetch_of(self, wanted: Range, *, is_ahead: bool = False) -> None:  # type: ignore[override]  # no fetch
+    def fetch_of(self, wanted: Range, client: int = 0, *, is_ahead: bool = False) -> None:  # type: ignore[override]  # no fetch
         """Read nothing."""
 
 

@@ -5,7 +5,9 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
+from millstream.engine import cold_ops
 from millstream.engine.cold import ColdReads, Extent, Holes, cold_records, records_of
+from millstream.engine.cold_ops import named_packs
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams.stream import Stream
 from millstream.node.maintenance import renewing
@@ -201,3 +203,34 @@ def test_a_stream_with_the_same_holes_is_looked_at_once(looked: list[int]) -> No
         each.to_bytes(16, "big") for each in (1 << 64, ids, 1 << 64, ids))]])  # fmt: skip
     assert walk(RenewalRule()) == 300
     assert walk(RenewalRule(sparse=frozenset({1}))) == 300
+
+
+def test_extents_to_write_anew_keep_no_deleted_stream() -> None:
+    """Its packs may go at once. Otherwise each rewriting looked at all keys until the vacuum had come that far."""
+    cold = SpillWorld({"tier-vacuum-rate": "1"})
+    client = cold.client()
+    add(client, "s", 1, 300)
+    cold.spill()
+    client.call("XDEL", "s", *(f"{number}-1" for number in range(100, 260)))
+    walk = begun(cold)
+    while not walk.turn():
+        pass
+    assert walk.found
+    assert cold.node.keyspace.reads.packs()
+    client.call("DEL", "s")
+    cold.written()
+    assert cold.node.keyspace.reads.packs() == set()
+    assert walk.found[0].stream() is None
+
+
+def test_named_packs_unpack_no_extent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn of the loop sums the bytes of all extents, of which there may be millions."""
+    cold = SpillWorld()
+    client = cold.client()
+    for key in ("s", "t"):
+        add(client, key, 1, 300)
+    cold.spill()
+    monkeypatch.setattr(cold_ops, "unpack_extents", None)
+    assert [[number, size] for number, _, size in named_packs(cold.node.keyspace)] == sorted(
+        map(list, shares(cold).items())
+    )

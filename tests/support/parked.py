@@ -33,7 +33,7 @@ class StepReads:
         self._source, self._done = source, done
         self._line: list[Fetch] = []
 
-    def add(self, fetch: Fetch, *, is_ahead: bool = False) -> None:
+    def add(self, fetch: Fetch, client: int = 0, *, is_ahead: bool = False) -> None:
         """Read a part later."""
         self._line.append(fetch)
 

@@ -8,6 +8,7 @@ Some transitions of :mod:`millstream.engine.streams.stream_ops` have one argumen
 """
 
 from collections.abc import Callable, Collection, Iterator
+from itertools import chain
 from typing import Any
 
 from millstream.engine.cold import Extent, cold_records, index_of, unpack_extents, want
@@ -187,7 +188,7 @@ def references(space: Keyspace) -> Iterator[tuple[int, bytes, list[Extent]]]:
 def named_packs(space: Keyspace) -> list[list[Any]]:
     """Number, identity and bytes referred to of each pack that a stream needs, by number. It looks at every key."""
     sizes: dict[int, int] = {}
-    for _, _, extents in references(space):
-        pack = extents[0].pack
-        sizes[pack] = sizes.get(pack, 0) + sum(each.length for each in extents)
-    return [[pack, space.packs.get(pack, ""), size] for pack, size in sorted(sizes.items())]
+    for value in chain.from_iterable(base.keys.values() for base in space.databases):
+        for number, size in value.entries.pack_sizes() if isinstance(value, Stream) else ():
+            sizes[number] = sizes.get(number, 0) + size
+    return [[number, space.packs.get(number, ""), size] for number, size in sorted(sizes.items())]

@@ -13,7 +13,7 @@ from millstream.commands.streams.read import parse_read, range_of, read_position
 from millstream.commands.streams.write import parse_id_block
 from millstream.commands.table.args import entry_id, entry_ids, keyword
 from millstream.engine import ids
-from millstream.engine.cold import ColdDamage, ColdMiss, least_size, want
+from millstream.engine.cold import WANTED_MAX, ColdDamage, ColdMiss, Range, least_size, want
 from millstream.engine.keyspace import Database, Keyspace
 from millstream.engine.streams.group import Group
 from millstream.engine.streams.stream import Stream
@@ -23,10 +23,14 @@ from millstream.errors import CommandError
 def ask(space: Keyspace, db: int, commands: Iterable[list[bytes]], wall: int, most: int = 0) -> list[ColdMiss]:
     """Return a miss for each command of a transaction that needs entries for which reading would wait.
 
-    A command that reads more than ``most`` bytes (0: no limit) asks for nothing, since it will not read them.
+    A command that reads more than ``most`` bytes (0: no limit) asks for nothing, since it will not read them. No more
+    is asked for at once than is kept for clients.
     """
     found: list[ColdMiss] = []
+    missed, size = set[Range](), 0
     for argv in commands:
+        if size >= WANTED_MAX:
+            break
         name = argv[0].lower()
         if name == b"select" and len(argv) == 2 and argv[1].isdigit() and int(argv[1][:9]) < len(space.databases):
             db = int(argv[1][:9])
@@ -37,6 +41,8 @@ def ask(space: Keyspace, db: int, commands: Iterable[list[bytes]], wall: int, mo
             asks(space.databases[db], argv, wall)
         except ColdMiss as miss:
             found.append(miss)
+            size += sum(length for _, _, length in set(miss.ranges) - missed)
+            missed.update(miss.ranges)
         except (CommandError, ColdDamage, IndexError):
             continue  # the command itself reports it
     return found
@@ -129,7 +135,7 @@ def _read(db: Database, argv: list[bytes], wall: int) -> None:
         if stream is None:
             continue
         if options.group is None:
-            count = 1 if word == b"+" else options.count
+            count = 1 if word == b"+" else options.most(stream.entries)
             stream.entries.want_range(read_position(stream, word) + 1, ids.MAX_ID, count)
         elif options.group in stream.groups and word not in {b"$", b"+"}:
             after = None if word == b">" else entry_id(word)

@@ -120,6 +120,11 @@ class _ReadOptions:
     keys: list[bytes] = field(default_factory=list)  # Keys of the streams
     words: list[bytes] = field(default_factory=list)  # Id for each stream: an id, ``$``, ``+`` or ``>``
 
+    def most(self, entries: EntryStore) -> int:
+        """Forecast of the number of cold entries that one stream adds at most; -1 for all."""
+        size = None if self.max_size is None else 1 + self.max_size * entries.cold_live // max(entries.cold_bytes, 1)
+        return min((most for most in (self.count, self.max_count, size) if most is not None and most > 0), default=-1)
+
 
 def parse_read(argv: list[bytes], name: str, now: int) -> _ReadOptions:
     """Parse a whole command line of XREAD or XREADGROUP.
@@ -453,8 +458,8 @@ def want_all(plan: list[tuple[bytes, Stream, Group, int | None]], options: _Read
             continue
         with suppress(ColdDamage):  # it may lie behind what is delivered, and other streams are read
             if after is None:
-                stream.entries.want_range(group.last_id + 1, ids.MAX_ID, options.count)
-        most = None if options.count < 0 else options.count
+                stream.entries.want_range(group.last_id + 1, ids.MAX_ID, options.most(stream.entries))
+        most = None if options.most(stream.entries) < 0 else options.most(stream.entries)
         if after is not None and options.consumer in group.consumers:
             records = group.consumers[options.consumer].pending.walk(after + 1)
             want(stream.entries, [record.id for record in islice(records, most)])

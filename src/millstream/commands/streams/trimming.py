@@ -24,6 +24,8 @@ from millstream.engine.streams.stream import Stream
 from millstream.errors import CommandError
 
 REFERENCE_POLICIES = (b"KEEPREF", b"DELREF", b"ACKED")
+# Redis 8.6 made ~ exact for these (redis#14623); earlier versions removed nothing in that case
+_EXACT = (b"DELREF", b"ACKED")
 
 
 @dataclass(slots=True)
@@ -124,13 +126,13 @@ def run_trim(ctx: Context, key: bytes, stream: Stream, trim: Trim) -> int:
     """
     budget = trim.budget(ctx.host.config.node_max_entries)
     entries, db, removed = stream.entries, ctx.db.index, 0
-    if trim.policy == b"ACKED":
+    bound = _bound(stream, trim, budget)
+    if trim.policy == b"ACKED" and bound > _needed_from(stream):
         gone, floor = _unreferenced(stream, trim, budget)
         below = takewhile(lambda node: node.last < floor, entries.nodes())
         if gone or not all(node.live for node in below):
             removed = ctx.commit(("xdrop", db, key, ids.pack_all(gone), packed_bound(floor)))
         return removed
-    bound = _bound(stream, trim, budget)
     if _ends_below(entries, bound):
         if trim.policy == b"DELREF" and (referenced := _referenced(stream, bound)):
             if entries.extent_count:
@@ -172,8 +174,8 @@ def _bound(stream: Stream, trim: Trim, budget: int) -> int:
     """The id below which all entries go.
 
     Nodes go whole, from the oldest; extents of cold nodes go whole if each of their nodes would. The first node that
-    cannot ends this with ``~``; otherwise its oldest entries are removed one by one. DELREF removes them even with
-    ``~``.
+    cannot ends this with ``~``; otherwise its oldest entries are removed one by one. DELREF and ACKED remove them even
+    with ``~``.
     """
     length, removed = stream.length, 0
     if trim.strategy == "MAXLEN" and length <= trim.threshold:
@@ -195,13 +197,23 @@ def _bound(stream: Stream, trim: Trim, budget: int) -> int:
             length -= node.live
             removed += node.live
             continue
-        # Redis 8.6 made ~ exact for DELREF and ACKED (redis#14623); earlier versions removed nothing in that case
-        if trim.approximate and trim.policy != b"DELREF":
+        if trim.approximate and trim.policy not in _EXACT:
             return node.first
         if trim.strategy == "MINID":
             return trim.threshold
         return node.live_ids()[length - trim.threshold]
     return ids.MAX_ID + 1
+
+
+def _needed_from(stream: Stream) -> int:
+    """Return an id below which no group needs an entry. Nothing is read."""
+    found = ids.MAX_ID + 1
+    for group in stream.groups.values():
+        if group.last_id < stream.entries.last_live_id:
+            found = min(found, group.last_id + 1)
+        if len(group.pending):
+            found = min(found, group.pending.first())
+    return found
 
 
 def _unreferenced(stream: Stream, trim: Trim, budget: int) -> tuple[list[int], int]:

@@ -8,6 +8,7 @@ halving. Meanwhile its stream changes: entries that died are holes of the new ex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import ReferenceType, ref
 
 from millstream.engine.cold import ROW_SIZE, Extent, Holes, count_bits, figures_of, index_of, unpack_extents
 from millstream.engine.keyspace import Keyspace, Transition
@@ -23,7 +24,7 @@ class Renewal:
     """One extent of one stream that is to be written anew."""
 
     place: Place  # Database and key of the stream
-    stream: Stream  # The stream that was there
+    stream: ReferenceType[Stream]  # The stream that was there; a deleted one would keep its packs
     index: int  # Index of the extent in it
     extent: Extent  # The extent as of then
     # Number, first ordinal and stored entries of each node that was written
@@ -62,7 +63,7 @@ def wanted(place: Place, stream: Stream, start: int, record: _Record, rule: Rene
             continue
         extent = _extent(pack, rows, at, marks.get(at))
         if is_named or not _is_being_trimmed(start + at, extent):
-            yield Renewal(place, stream, start + at, extent)
+            yield Renewal(place, ref(stream), start + at, extent)
 
 
 def _died(rows: bytes, at: int, marks: Sequence[bytes] | None) -> tuple[int, int]:
@@ -109,10 +110,10 @@ def moves(
     """
     for renewal, place in written:
         db, key = renewal.place
-        stream = renewal.stream
-        if space.databases[db].keys.get(key) is not stream:
+        stream = renewal.stream()
+        if stream is None or space.databases[db].keys.get(key) is not stream:
             continue
-        found = _present(renewal)
+        found = _present(renewal, stream)
         if found is None or 4 * (renewal.extent.live - found[1].live) > renewal.extent.live:
             continue
         index, present = found
@@ -121,9 +122,9 @@ def moves(
         yield renewal, ("tmove", db, key, index, pack, fresh.row(), holes)
 
 
-def _present(renewal: Renewal) -> tuple[int, Extent] | None:
+def _present(renewal: Renewal, stream: Stream) -> tuple[int, Extent] | None:
     """Return index and present form of an extent; None if it has gone. Others before it may have gone."""
-    entries, old = renewal.stream.entries, renewal.extent
+    entries, old = stream.entries, renewal.extent
     index = index_of(entries, old.first)
     record = entries.cold_record(index, 1)
     if record is None:

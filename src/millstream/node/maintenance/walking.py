@@ -6,7 +6,7 @@ and extents get to other packs. :meth:`Walk.observe` notes both, so at its end a
 
 import heapq
 from collections.abc import Iterator
-from weakref import WeakKeyDictionary
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from millstream.engine.cold import ROW_SIZE, index_of, last_of
 from millstream.engine.keyspace import Keyspace, Transition, filled_places
@@ -50,7 +50,7 @@ class Walk:
         self._settled, self._skipped = settled, skipped  # Streams and extents to leave alone
         self.left = ring.places()  # Places to look at
         self._heap: list[tuple[tuple[int, int], int, Renewal]] = []  # the least one first
-        self._chosen: set[int] = set()  # Streams in it, which may come again at another place
+        self._chosen: set[ReferenceType[Stream]] = set()  # Streams in it, which may come again at another place
         self.counted = 0  # Extents to write anew
         self.needed: dict[int, int] = {}  # Bytes referred to, by number of the pack
         self.holes = 0  # Bytes of all holes
@@ -100,7 +100,7 @@ class Walk:
         self.holes += mark[-1]
         yield _COLD
         is_sparse = any(number in self.rule.sparse for number, _ in packs)
-        if not (mark[-1] or is_sparse) or id(stream) in self._chosen:
+        if not (mark[-1] or is_sparse) or ref(stream) in self._chosen:
             return
         if not (is_sparse or self.rule.every) and self._settled.get(stream) == mark:
             return
@@ -121,6 +121,6 @@ class Walk:
         if renewal.extent[:2] in self._skipped:
             return
         self.counted += 1
-        self._chosen.add(id(renewal.stream))
+        self._chosen.add(renewal.stream)
         put = heapq.heappush if len(self._heap) < MOST else heapq.heappushpop
         put(self._heap, (renewal.weight, self.counted, renewal))

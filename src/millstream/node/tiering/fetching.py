@@ -1,7 +1,8 @@
 """Threads that read parts of packs, so that the event loop does not wait for a disk.
 
-Parts that clients wait for are read in order of their requests; what is read ahead comes behind them. A part is read in
-pieces of 256 KiB: larger ones made the loop later and were slower. All who want a part share one *fetch*.
+Clients that wait for parts take turns, by pieces of 256 KiB: larger ones made the loop later and were slower. Parts for
+one client are read in order of their requests. Parts that are read ahead come last. All who want a part share one
+*fetch*.
 """
 
 import errno
@@ -20,6 +21,8 @@ log = logger("millstream.node")
 
 PIECE = 256 << 10
 """Bytes of one read."""
+JOINED_MAX = 1 << 20
+"""Bytes of a joined range at most: its bytes are held until all of it is read."""
 LACKS = frozenset({errno.EAGAIN, errno.ENOMEM, *OUT_OF_FILES})
 """Errors that say nothing about the disk: whoever needs the bytes reads them again."""
 
@@ -116,15 +119,20 @@ def _places(wanted: Range) -> Iterator[tuple[int, int]]:
 
 
 def joined(ranges: list[Range]) -> list[Range]:
-    """Return the ranges sorted, with neighbours and overlapping ones as one."""
+    """Return the ranges sorted, with neighbours and overlapping ones as one, up to a size."""
     found: list[Range] = []
     for pack, offset, length in sorted(ranges):
-        if found and found[-1][0] == pack and offset <= found[-1][1] + found[-1][2]:
-            at = found[-1][1]
-            found[-1] = pack, at, max(found[-1][2], offset + length - at)
+        before, at, size = found[-1] if found else (-1, 0, 0)
+        grown = max(size, offset + length - at)
+        if before == pack and offset <= at + size and grown <= max(size, JOINED_MAX):
+            found[-1] = pack, at, grown
         else:
             found.append((pack, offset, length))
     return found
+
+
+_Lines = dict[int, deque[Fetch]]
+# Fetches by client, none empty; the client whose turn it is comes first
 
 
 class FetchThreads:
@@ -144,22 +152,23 @@ class FetchThreads:
         self._done = done  # called in a thread with each fetch that is read
         self._measured = measured  # called in a thread with bytes and seconds of each read
         self._wake = threading.Condition()
-        self._wanted: deque[Fetch] = deque()
-        self._ahead: deque[Fetch] = deque()
+        self._wanted: _Lines = {}
+        self._ahead: _Lines = {}
         self._threads: list[threading.Thread] = []
         self._idle = 0
         self._ends = False
         self._free_at = 0.0  # monotonic seconds from which the rate permits another read
 
-    def add(self, fetch: Fetch, *, is_ahead: bool = False) -> None:
-        """Read a part; a part that a client waits for comes before all that is read ahead."""
+    def add(self, fetch: Fetch, client: int = 0, *, is_ahead: bool = False) -> None:
+        """Read a part in a client's turns; a part that a client waits for comes before all that is read ahead."""
         with self._wake:
-            (self._ahead if is_ahead else self._wanted).append(fetch)
-            if len(self._threads) < self._most() and self._idle < len(self._wanted) + len(self._ahead):
+            lines = self._ahead if is_ahead else self._wanted
+            lines.setdefault(client, deque()).append(fetch)
+            if len(self._threads) < self._most() and self._idle < _count(self._wanted) + _count(self._ahead):
                 self._start()
             can_read = bool(self._threads)
             if not can_read:
-                (self._ahead if is_ahead else self._wanted).pop()
+                lines.clear()  # it is alone: without a thread no other was added
                 fetch.fail(OSError(errno.EAGAIN, "no thread can be started"))
             self._wake.notify_all()  # a part may have several pieces
         if not can_read:
@@ -225,13 +234,22 @@ class FetchThreads:
                 self._idle -= 1
             return None
 
-    def _take(self, line: deque[Fetch]) -> tuple[Fetch, int] | None:
-        while line:
+    def _take(self, lines: _Lines) -> tuple[Fetch, int] | None:
+        """Take a piece of the first fetch of the client whose turn it is."""
+        while lines:
+            client, line = next(iter(lines.items()))
             number = line[0].take()
             if number is not None:
                 if rate := self._rate():
                     size = line[0].place(number)[2]
                     self._free_at = max(self._free_at, time.monotonic()) + size / rate
+                lines[client] = lines.pop(client)  # all others come before its next turn
                 return line[0], number
             line.popleft()
+            if not line:
+                del lines[client]
         return None
+
+
+def _count(lines: _Lines) -> int:
+    return sum(map(len, lines.values()))

@@ -250,6 +250,8 @@ class ColdRunner:
 
     def _may_go_on(self, session: Session, misses: list[ColdMiss], now: Now, attempts: _Attempts) -> bool:
         """Read what was missed, so that another attempt may begin; return False if the client was parked instead."""
+        for miss in misses[:-1]:
+            miss.ahead = ()  # commands that skip entries do not read in order, so only the last one is followed
         missed = [miss.ranges for miss in misses if not self._is_there(session, miss, now, attempts.marks)]
         if not missed:
             attempts.marks += 1

@@ -61,7 +61,7 @@ class Tickets:
         """Park a client until these parts are there; ``pins`` are parts that its command has pinned itself."""
         ticket = Ticket(session, self._release, tries, began=time.perf_counter_ns())
         for wanted in joined(ranges):
-            fetch = self.fetch_of(wanted)
+            fetch = self.fetch_of(wanted, session.id)
             if ticket in fetch.users:
                 continue  # one read has several of the parts
             fetch.users.add(ticket)
@@ -80,16 +80,16 @@ class Tickets:
         if not ticket.left:  # another client's reads brought all of it, but may not be pinned: run again at once
             self._shell.post(partial(self._ready, ticket))
 
-    def fetch_of(self, wanted: Range, *, is_ahead: bool = False) -> Fetch:
-        """Return the fetch of a part, begun now unless one is under way."""
+    def fetch_of(self, wanted: Range, client: int = 0, *, is_ahead: bool = False) -> Fetch:
+        """Return the fetch of a part, begun now unless one is under way; a client reads on in its own turns too."""
         found = self._going.find(wanted)
         if found is None:
             found = Fetch(wanted)
             found.is_ahead = is_ahead
             self._going.add(found)
-            self.threads.add(found, is_ahead=is_ahead)
-        elif found.is_ahead and not (is_ahead or found.is_done):
-            self.threads.add(found)  # somebody waits for it now
+            self.threads.add(found, client, is_ahead=is_ahead)
+        elif not (is_ahead or found.is_done):
+            self.threads.add(found, client)
             found.is_ahead = False
         return found
 
