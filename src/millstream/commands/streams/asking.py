@@ -8,8 +8,9 @@ reads it when it runs.
 from collections.abc import Callable, Iterable, Iterator
 
 from millstream.commands.streams.inspect import full_count
+from millstream.commands.streams.options import parse_read
 from millstream.commands.streams.pending import claimed_ids
-from millstream.commands.streams.read import parse_read, range_of, read_position, want_all
+from millstream.commands.streams.read import range_of, read_position, want_all
 from millstream.commands.streams.write import parse_id_block
 from millstream.commands.table.args import entry_id, entry_ids, keyword
 from millstream.engine import ids
