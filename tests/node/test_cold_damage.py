@@ -549,3 +549,20 @@ def test_a_deletion_at_random_changes_all_or_nothing() -> None:
         reply = client.call(*random.choice((["XDEL", "s"], ["XDELEX", "s", "IDS", len(gone)])), *gone)
         removed = len(gone) if not isinstance(reply, Error) else 0
         assert client.call("XLEN", "s") == len(rows) - removed
+
+
+@pytest.mark.parametrize("policy", [[], ["DELREF"]])
+def test_a_trim_reads_no_damaged_node_of_which_it_needs_nothing(policy: list[str]) -> None:
+    """The bound lies in a node whose entries below it are deleted already."""
+    world = ColdWorld()
+    client = filled(world, 12)
+    client.call("XDEL", "s", "4-1")
+    world.chill(each=3)
+    (extent, *_) = unpack_extents(*next(cold_records(world.stream().entries)))
+    begin = extent.offset + FRAME_HEAD
+    file = world.packs.files[1]
+    node = extents.rows(bytes(file)[begin : extent.offset + extent.length])[1]
+    file[begin + node.begin + 3] ^= 0xFF
+    world.stream().entries = world.stream().entries.copy()  # nothing of it is cached
+    assert client.call("XTRIM", "s", "MINID", "5-1", *policy) == 3
+    assert client.call("XLEN", "s") == 8

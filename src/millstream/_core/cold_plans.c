@@ -293,7 +293,7 @@ static int plan_bound(EntryStore *store, Py_ssize_t index, Id bound, PyObject *p
             status = marks_add(&marks.gone, node);
             continue;
         }
-        if (row->node.first < bound && row_live(extent, row))
+        if (row_live(extent, row) && row->node.first_live < bound)
             status = mark_below(store, extent, table, node, bound, &marks.dead);
         break;
     }

@@ -195,9 +195,11 @@ int find_on(Walk *walk, EntryStore *store, Id id, Entry *entry)
         walk_begin(walk, store, id, is_cold_id(store, id) ? id : ID_MAX, 0); /* no cold node is read that lies behind it */
         walk->ahead = ID_MAX;
         walk->wanted = 1; /* the next one may be far */
-        found = walk_next(walk, entry);
-    } else if (walk->end < id) {
-        walk->end = id; /* in the same node */
+        found = walk_node(walk);
+        if (found > 0 && walk->is_cold)
+            walk->end = walk->node->last; /* all of this node may be asked for next */
+        if (found > 0)
+            found = walk_next(walk, entry);
     }
     while (found > 0 && entry->id < id)
         found = walk_next(walk, entry);

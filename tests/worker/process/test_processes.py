@@ -1,11 +1,13 @@
 """Worker processes: killed at a named point, stopped, restarted, several at once."""
 
+import asyncio
 import os
 import re
 import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from millstream.cli.main import main
 from millstream.errors import ConfigError
 from millstream.printable import without_password
 from millstream.worker.child import find_app
+from millstream.worker.process.supervisor import Supervisor
 from support.groups import all_done, consumers, pending
 from support.ports import free_port
 from support.servers import ServerProcess
@@ -512,3 +515,19 @@ def test_a_deadly_entry_is_dead_before_its_worker_is_given_up(
     client.xadd("jobs", {"x": 1})
     eventually(all_done(client, "jobs", "g"))
     assert run.poll() is None
+
+
+def test_a_lack_of_threads_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asyncio starts a process before the thread that waits for it; such a process would run beside its successor."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def children() -> set[str]:
+        return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+
+    before = children()
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        asyncio.run(Supervisor("app:app", 1).run())
+    assert children() <= before

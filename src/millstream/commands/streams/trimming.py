@@ -127,7 +127,7 @@ def run_trim(ctx: Context, key: bytes, stream: Stream, trim: Trim) -> int:
     budget = trim.budget(ctx.host.config.node_max_entries)
     entries, db, removed = stream.entries, ctx.db.index, 0
     bound = _bound(stream, trim, budget)
-    if trim.policy == b"ACKED" and bound > _needed_from(stream):
+    if trim.policy == b"ACKED" and bound > stream.needed_from():
         gone, floor = _unreferenced(stream, trim, budget)
         below = takewhile(lambda node: node.last < floor, entries.nodes())
         if gone or not all(node.live for node in below):
@@ -203,17 +203,6 @@ def _bound(stream: Stream, trim: Trim, budget: int) -> int:
             return trim.threshold
         return node.live_ids()[length - trim.threshold]
     return ids.MAX_ID + 1
-
-
-def _needed_from(stream: Stream) -> int:
-    """Return an id below which no group needs an entry. Nothing is read."""
-    found = ids.MAX_ID + 1
-    for group in stream.groups.values():
-        if group.last_id < stream.entries.last_live_id:
-            found = min(found, group.last_id + 1)
-        if len(group.pending):
-            found = min(found, group.pending.first())
-    return found
 
 
 def _unreferenced(stream: Stream, trim: Trim, budget: int) -> tuple[list[int], int]:

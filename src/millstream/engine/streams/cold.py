@@ -380,7 +380,7 @@ class PyCold:
         gone = bits_of(node.number for node in nodes if node.last < bound)
         node = next(node for node in nodes if node.last >= bound)
         dead = 0
-        if node.live and node.first_live < bound:
+        if node.may_have(0, bound - 1):
             block = node.block()
             positions = range(block.low, block.left(bound))
             dead = bits_of(node.ordinal + each for each in positions if each not in block.dead)

@@ -14,7 +14,7 @@ guess. Trimming does not harm this: it removes entries only from the front, so t
 
 from typing import ClassVar
 
-from millstream.engine.ids import pack_all
+from millstream.engine.ids import MAX_ID, pack_all
 from millstream.engine.streams.entries import EntryStore
 from millstream.engine.streams.group import UNKNOWN, Group
 from millstream.engine.streams.idempotence import Idempotence
@@ -200,6 +200,16 @@ class Stream:
         no id is needed.
         """
         return any(group.last_id < entry_id or entry_id in group.pending for group in self.groups.values())
+
+    def needed_from(self) -> int:
+        """Return an id below which no group needs an entry; above all ids if none needs any. Nothing is read."""
+        found: int = MAX_ID + 1
+        for group in self.groups.values():
+            if group.last_id < self.entries.last_live_id:
+                found = min(found, group.last_id + 1)
+            if len(group.pending):
+                found = min(found, group.pending.first())
+        return found
 
     def copy(self) -> "Stream":
         """Return an independent copy with groups, pending entries and producers."""

@@ -430,7 +430,7 @@ class Rewriter:
     def _lack(self, failure: str) -> str:
         """Note the free space if a rewriting found too little; return a clause with the numbers, or nothing."""
         self._too_little = None
-        if os.strerror(errno.ENOSPC) in failure:
+        if any(os.strerror(code) in failure for code in (errno.ENOSPC, errno.EDQUOT)):
             with contextlib.suppress(StorageError):
                 self._too_little = self._log.free(), self.data_size()
         if self._too_little is None:

@@ -147,7 +147,7 @@ class Retention:
             return 0
         if db.is_expired(place[1], ctx.now.wall):
             return 0
-        floor = _needed_from(stream) if self._config.retention_holds else ids.MAX_ID + 1
+        floor = stream.needed_from() if self._config.retention_holds else ids.MAX_ID + 1
         nodes, bound, unread = find_bound(stream, rule, ctx.now.wall, floor, room)
         if nodes:
             ctx.db, before = db, stream.length
@@ -253,11 +253,3 @@ def _unread(stream: Stream, live: int, first: int, last: int, hindmost: int) -> 
         return len(stream.entries.ids(hindmost + 1, last))
     except ColdDamage:
         return live
-
-
-def _needed_from(stream: Stream) -> int:
-    """The smallest id that some group has not read or not acknowledged; above all ids without a group."""
-    found = ids.MAX_ID + 1
-    for group in stream.groups.values():
-        found = min(found, group.last_id + 1, group.pending.first() if len(group.pending) else found)
-    return found

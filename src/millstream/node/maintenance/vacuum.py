@@ -196,8 +196,9 @@ class Vacuum:
             log.warning("the sizes of packs cannot be read; the next walk tries again: %s", error)
             self._give_up("error", now)
             return
-        # A requested vacuum empties also the pack that takes what is spilled
-        filled = {self.renewer.open_pack, 0 if self.is_asked else self._spiller.filler.open_pack}
+        # The pack that takes what is spilled is emptied too if a vacuum is requested, or if it can take nothing now
+        filler = self._spiller.filler
+        filled = {self.renewer.open_pack, 0 if self.is_asked or filler.lacks_space else filler.open_pack}
         self.sparse = frozenset(
             number
             for number, size in sizes.items()
@@ -222,7 +223,7 @@ class Vacuum:
                 self._walk_at = now.mono + _SOON
             at_once = is_low or is_last
             self._background.run(
-                lambda: self._end_idle(set(idle)), lambda _, __: self._reclaim(at_once=at_once, is_last=is_last)
+                lambda: self._end_idle(set(idle)), lambda _, now: self._reclaim(now, at_once=at_once, is_last=is_last)
             )
         elif is_last:
             self._end_asked("not-rewritten" if waste else "ok")
@@ -259,8 +260,10 @@ class Vacuum:
         self._spiller.commit([("tpacks", -1, [])], now)
         return True
 
-    def _reclaim(self, *, at_once: bool, is_last: bool) -> None:
+    def _reclaim(self, now: Now, *, at_once: bool, is_last: bool) -> None:
         has_begun = self.on_idle(at_once)
+        if not has_begun:
+            self._walk_at = max(self._walk_at, now.mono + _APART)
         if is_last:
             self._end_asked("ok" if has_begun else "not-rewritten")
 

@@ -163,7 +163,10 @@ class FetchThreads:
         """Read a part in a client's turns; a part that a client waits for comes before all that is read ahead."""
         with self._wake:
             lines = self._ahead if is_ahead else self._wanted
-            lines.setdefault(client, deque()).append(fetch)
+            line = lines.setdefault(client, deque())
+            if line and line[-1] is fetch:
+                return  # several of the client's parts lie in it
+            line.append(fetch)
             if len(self._threads) < self._most() and self._idle < _count(self._wanted) + _count(self._ahead):
                 self._start()
             can_read = bool(self._threads)

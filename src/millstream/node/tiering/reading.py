@@ -375,7 +375,8 @@ class ColdRunner:
         """Report damage that no command has met yet: pack, offset, name of the file and reason."""
         pack, offset, name, reason = damage
         if self.note_damage(pack, offset):
-            log.error("%s is damaged at byte %d; see millstream log check (%s)", name, offset, reason)
+            place = f"{name} is damaged at byte {offset}; see millstream log check" if offset else name
+            log.error("%s (%s)", place, reason)
 
     def forget_removal(self, pack: int) -> None:
         """Count a pack no longer as damaged that was removed and is there again."""

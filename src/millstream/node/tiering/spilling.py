@@ -319,6 +319,7 @@ class Spiller:
         if self._alone and now.mono < self._alone.get(place, 0):
             return None
         if self.keyspace.databases[place[0]].keys.get(place[1]) is not stream:
+            self._huge.pop(place, None)
             return None  # gone since the ring's turn
         after, going = self.config.tier_after, self._going(stream)
         limit = None

@@ -94,8 +94,6 @@ class Filler:
                 return Written()
             self._refused = 0
             if (free := self._log.free()) < least + needed:
-                if self._pack is not None and self._pack.size >= LEAST_SPARE:
-                    self.end()  # so that the little it may still be needed for can move elsewhere
                 whole = size_text(least + needed)
                 return self.fail(
                     "disk-low",

@@ -53,7 +53,7 @@ function byKey(part) {
   return found;
 }
 
-const unfolded = new Set(); // the keys of the lists that are open, also of those that are away
+const unfolded = new Map(); // if the reader opened or closed a list, by its key, also of those that are away
 let shown = new Map(); // what the page has and what the new one wants, by key
 let wanted = new Map();
 
@@ -89,7 +89,7 @@ function morphChildren(old, fresh) {
     const isNew = !found || !alike(found, want);
     if (isNew) {
       found = document.importNode(want, false);
-      if (found.nodeName === "DETAILS" && unfolded.has(key)) found.open = true;
+      if (found.nodeName === "DETAILS" && unfolded.has(key)) found.open = unfolded.get(key);
     } else if (found.parentNode === old) { // what goes away goes first, so that nothing has to move for it
       while (at !== found && !(keyOf(at) && keys.has(keyOf(at)))) {
         at = at.nextSibling;
@@ -198,13 +198,14 @@ addEventListener("DOMContentLoaded", () => {
     writing = setTimeout(() => preview(form), 400);
   });
   main.addEventListener("pointerout", () => setTimeout(settle, 200));
-  main.addEventListener("toggle", ({ target }) => {
-    if (target.open) unfolded.add(keyOf(target));
-    else unfolded.delete(keyOf(target));
-  }, true);
+  main.addEventListener("click", ({ target }) => {
+    const list = target.closest("summary")?.parentElement;
+    if (list) unfolded.set(keyOf(list), !list.open); // it opens or closes after this
+  });
   addEventListener("pointerdown", (event) => { pressed = event.button === 0; });
-  for (const end of ["pointerup", "pointercancel", "blur"]) {
-    addEventListener(end, () => {
+  for (const end of ["pointerup", "pointercancel", "blur", "pointermove"]) { // a move without a button: its end was lost
+    addEventListener(end, (event) => {
+      if (!pressed || event.buttons) return;
       pressed = false;
       setTimeout(settle, 200);
     });

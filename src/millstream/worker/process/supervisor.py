@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -220,6 +221,9 @@ class Supervisor:
 
     async def _spawn(self, slot: int) -> asyncio.subprocess.Process:
         """Start one process and read its reports."""
+        probe = threading.Thread(target=int)  # asyncio forks before it starts a thread, and the process would stay
+        probe.start()
+        probe.join()
         with contextlib.ExitStack() as undone:
             ready, theirs = os.pipe()
             undone.callback(os.close, ready)
@@ -285,7 +289,7 @@ class Supervisor:
 
     async def _came_up(self, process: asyncio.subprocess.Process) -> set[bytes]:
         """Return the first worker's report once it reads; empty if the worker ended or the supervisor must stop."""
-        voice = self._voices[1]
+        voice, edition = self._voices[1], self._edition
         waits = [asyncio.create_task(wait) for wait in (voice.spoke.wait(), self._stopping.wait(), process.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
@@ -296,7 +300,7 @@ class Supervisor:
         if not self._stopping.is_set():
             code = await process.wait()
             voice.hear_rest()
-            if voice.end != code:  # the process itself could not report it
+            if voice.end != code and self._edition == edition:  # the process itself could not report it
                 log.error("%s ended with %s before it read; giving up", _who(1), _word(code))
             self._code = _at_start(code)
             return set()
