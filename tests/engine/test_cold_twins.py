@@ -11,7 +11,7 @@ from engine.cold_twins import ColdTwins, step
 from millstream import core
 from millstream.engine.cold import ColdDamage, ColdReads, Extent, extent_of, pack_bits
 from millstream.engine.streams.entries import PyEntryStore
-from support.coldness import MemoryPacks, chilled
+from support.coldness import BadSector, MemoryPacks, chilled
 
 STORES = [PyEntryStore] if core.native is None else [PyEntryStore, core.native.EntryStore]
 
@@ -99,18 +99,6 @@ def test_an_extent_of_fewer_entries_than_its_nodes_have_is_refused(store: type[P
     entries.add_cold(1, whole._replace(nodes=3, stored=7).row(), [[0, b"", pack_bits(1)]])
 
 
-class BadSector(MemoryPacks):
-    """Packs on a disk of which one byte cannot be read."""
-
-    bad = -1
-
-    def read(self, pack: int, offset: int, length: int, *, may_wait: bool) -> bytes:
-        """Return a part of a pack."""
-        if offset <= self.bad < offset + length:
-            raise OSError(5, "Input/output error")
-        return super().read(pack, offset, length, may_wait=may_wait)
-
-
 @pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])
 @pytest.mark.parametrize("is_cut", [False, True])
 @pytest.mark.parametrize("count", [-1, 33])
@@ -125,11 +113,12 @@ def test_what_lies_before_a_bad_sector_is_read(count: int, is_cut: bool, store: 
     if is_cut:
         del packs.files[1][-2100 - 10 :]  # in the node of 33 to 36
     else:
-        packs.bad = len(packs.files[1]) - 2100 - 10
+        packs.bad = range(len(packs.files[1]) - 2100 - 10, len(packs.files[1]) - 2100)
     found = []
-    with pytest.raises(ColdDamage, match="the file ends" if is_cut else "the disk reports"):
+    with pytest.raises(ColdDamage, match="the file ends" if is_cut else "the disk reports") as damage:
         found.extend(entry for entry, _ in entries.rows(1, 100, count))
     assert found == list(range(1, 33))
+    assert (damage.value.first, damage.value.last) == (33, 36)
 
 
 @pytest.mark.parametrize("store", STORES, ids=["python", "native"][: len(STORES)])

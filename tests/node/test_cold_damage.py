@@ -10,7 +10,7 @@ from millstream.engine.cold import FRAME_HEAD, cold_records, unpack_extents
 from millstream.engine.streams import extents
 from millstream.replies import Error
 from node.test_cold import ColdWorld, aging, extent_length, filled
-from support.coldness import IS_COLD
+from support.coldness import IS_COLD, BadSector
 from support.inprocess import Client
 
 if IS_COLD:
@@ -439,6 +439,54 @@ def test_a_history_passes_damage(count: int, unit: bool) -> None:
     world.expect_replay()
 
 
+def beside_bad_sectors(bad: slice, each: int = 20) -> tuple[BadSector, Client]:
+    """Make a stream of forty pending cold entries, one in each node; the disk cannot read these bytes of its pack."""
+    world = ColdWorld({"stream-node-max-entries": "1"})
+    world.packs = world.node.keyspace.reads.source = packs = BadSector()
+    client = world.client()
+    for number in range(1, 42):
+        client.call("XADD", "s", f"{number}-1", "f", "v" * 3000)
+    client.call("XGROUP", "CREATE", "s", "g", "0")
+    client.call("XREADGROUP", "GROUP", "g", "a", "COUNT", "40", "STREAMS", "s", ">")
+    world.chill(each=each)
+    packs.bad = range(len(packs.files[1]))[bad]
+    return packs, client
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["XAUTOCLAIM", "s", "g", "b", "0", "0", "COUNT", "100"],
+        ["XREADGROUP", "GROUP", "g", "a", "STREAMS", "s", "0"],
+        ["XREADGROUP", "GROUP", "g", "b", "COUNT", "39", "CLAIM", "0", "STREAMS", "s", ">"],
+    ],
+)
+def test_what_lies_beside_a_bad_sector_is_not_left_out(words: list[str], unit: bool) -> None:
+    """The disk cannot read one node, so its neighbours in the extent are claimed and read."""
+    _, client = beside_bad_sectors(slice(-4000, -3500))
+    if unit:
+        client.call("MULTI")
+    reply: Any = client.call(*words)
+    reply = client.call("EXEC")[0] if unit else reply  # type: ignore[index]  # a reply may be anything
+    assert numbers(reply[1] if words[0] == "XAUTOCLAIM" else reply[0][1]) == [*range(1, 39), 40]
+    assert "MSDAMAGED entries 39-1 to 39-1 of 's'" in str(client.call("XRANGE", "s", "39-1", "+"))
+
+
+@pytest.mark.parametrize(
+    "words", [["XAUTOCLAIM", "s", "g", "b", "0", "0"], ["XREADGROUP", "GROUP", "g", "a", "STREAMS", "s", "0"]]
+)
+def test_a_walk_that_waits_for_a_failing_disk_ends_early(words: list[str]) -> None:
+    """A read that fails may take seconds, so one command tries some nodes, and then one of each extent."""
+    packs, client = beside_bad_sectors(slice(10000, -10), each=40)
+    client.call("MULTI")
+    client.call(*words)
+    reply: Any = client.call("EXEC")
+    ((_, rows, *_),) = reply if words[0] == "XAUTOCLAIM" else reply[0]
+    assert numbers(rows) == [1, 2, 3]
+    assert packs.failed < 12
+
+
 @pytest.mark.parametrize("unit", [False, True])
 @pytest.mark.parametrize("words", [["XCLAIM", "s", "g", "b", 0, "1-1", "12-1", "LASTID", "999-0"]])
 def test_a_claim_that_meets_damage_changes_nothing(words: list[str | int], unit: bool) -> None:
@@ -482,6 +530,7 @@ def test_a_claim_of_deleted_entries_reads_no_damage_behind_them() -> None:
     [
         (0, ["13-1", "1-1", "2-1"]),
         (2, ["19-1", "1-1", "20-1"]),
+        (2, ["13-1", "19-1", "20-1"]),
         (1, [f"{number}-1" for number in (19, *range(13, 19), 20)]),
         (1, [f"{number}-1" for number in range(20, 12, -1)]),
     ],

@@ -113,6 +113,22 @@ class MemoryPacks:
             reads.may_wait = before
 
 
+class BadSector(MemoryPacks):
+    """Packs on a disk of which some bytes cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bad = range(0)
+        self.failed = 0  # number of reads that failed
+
+    def read(self, pack: int, offset: int, length: int, *, may_wait: bool) -> bytes:
+        """Return a part of a pack."""
+        if self.bad and offset < self.bad.stop and self.bad.start < offset + length:
+            self.failed += 1
+            raise OSError(5, "Input/output error")
+        return super().read(pack, offset, length, may_wait=may_wait)
+
+
 class GatedPacks(MemoryPacks):
     """Packs whose reads by threads end when a test says so."""
 

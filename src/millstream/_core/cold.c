@@ -32,8 +32,8 @@ static int fail_quietly(void)
     return -1;
 }
 
-/* ColdDamage of an extent, or of the entries from one id to another; takes the reference of the reason */
-static int raise_damage(EntryStore *store, const Extent *extent, Id first, Id last, PyObject *reason)
+/* ColdDamage of one node of an extent (NULL: of all); takes the reference of the reason */
+static int raise_damage(EntryStore *store, const Extent *extent, const Node *node, PyObject *reason)
 {
     if (is_quiet) {
         Py_XDECREF(reason);
@@ -45,6 +45,7 @@ static int raise_damage(EntryStore *store, const Extent *extent, Id first, Id la
                                                            extent->length, extent->nodes, extent->stored, extent->live,
                                                            id_to_int(extent->first), id_to_int(extent->last),
                                                            id_to_int(extent->first_live), id_to_int(extent->last_live));
+    Id first = node == NULL ? extent->first : node->first, last = node == NULL ? extent->last : node->last;
     PyObject *damage = shown == NULL ? NULL : PyObject_CallFunction(type, "OOONN", shown, reason, store->reads,
                                                                                   id_to_int(first), id_to_int(last));
     if (damage != NULL)
@@ -57,9 +58,9 @@ static int raise_damage(EntryStore *store, const Extent *extent, Id first, Id la
     return -1;
 }
 
-static int damaged(EntryStore *store, const Extent *extent, const char *reason)
+static int damaged(EntryStore *store, const Extent *extent, const Node *node, const char *reason)
 {
-    return raise_damage(store, extent, extent->first, extent->last, PyUnicode_FromString(reason));
+    return raise_damage(store, extent, node, PyUnicode_FromString(reason));
 }
 
 /* ---------------------------------------------------------------- reading */
@@ -84,7 +85,7 @@ int cold_runs_no_python(const EntryStore *store)
 }
 
 /* An OSError of a source, which is damage to whoever reads */
-static int disk_failed(EntryStore *store, const Extent *extent)
+static int disk_failed(EntryStore *store, const Extent *extent, const Node *node)
 {
     PyObject *error = take_error();
     PyObject *text = PyObject_GetAttrString(error, "strerror");
@@ -94,19 +95,19 @@ static int disk_failed(EntryStore *store, const Extent *extent)
     }
     Py_DECREF(error);
     if (text != NULL)
-        raise_damage(store, extent, extent->first, extent->last, PyUnicode_FromFormat("the disk reports: %U", text));
+        raise_damage(store, extent, node, PyUnicode_FromFormat("the disk reports: %U", text));
     Py_XDECREF(text);
     return -1;
 }
 
-static int read_by_method(EntryStore *store, const Extent *extent, Py_ssize_t at, char *to, Py_ssize_t size)
+static int read_by_method(EntryStore *store, const Extent *extent, const Node *node, Py_ssize_t at, char *to, Py_ssize_t size)
 {
     uint64_t version = store->version;
     PyObject *reads = Py_NewRef(store->reads);
     PyObject *data = PyObject_CallMethod(reads, "read", "IKn", extent->pack, (unsigned long long)extent->offset + (uint64_t)at, size);
     Py_DECREF(reads);
     if (data == NULL)
-        return PyErr_ExceptionMatches(PyExc_OSError) ? disk_failed(store, extent) : -1;
+        return PyErr_ExceptionMatches(PyExc_OSError) ? disk_failed(store, extent, node) : -1;
     int status = 0;
     if (store->version != version) {
         PyErr_SetString(PyExc_RuntimeError, "the entries changed while somebody read them");
@@ -115,7 +116,7 @@ static int read_by_method(EntryStore *store, const Extent *extent, Py_ssize_t at
         PyErr_SetString(PyExc_TypeError, "a pack's bytes are expected");
         status = -1;
     } else if (PyBytes_GET_SIZE(data) != size) {
-        status = damaged(store, extent, "the file ends there");
+        status = damaged(store, extent, node, "the file ends there");
     } else {
         memcpy(to, PyBytes_AS_STRING(data), (size_t)size);
     }
@@ -123,13 +124,13 @@ static int read_by_method(EntryStore *store, const Extent *extent, Py_ssize_t at
     return status;
 }
 
-/* Bytes of an extent's frame; -1 with ColdMiss, ColdDamage or another exception */
-static int read_part(EntryStore *store, const Extent *extent, Py_ssize_t at, char *to, Py_ssize_t size)
+/* Bytes of an extent's frame, of which damage concerns one node (NULL: all); -1 with ColdMiss, ColdDamage or another exception */
+static int read_part(EntryStore *store, const Extent *extent, const Node *node, Py_ssize_t at, char *to, Py_ssize_t size)
 {
     int may_wait;
     PackReader *reader = reader_of(store, &may_wait);
     if (reader == NULL)
-        return PyErr_Occurred() ? -1 : read_by_method(store, extent, at, to, size);
+        return PyErr_Occurred() ? -1 : read_by_method(store, extent, node, at, to, size);
     int found = reader_read(reader, extent->pack, extent->offset + (uint64_t)at, to, size, may_wait && !is_quiet);
     if (found > 0)
         return 0;
@@ -138,9 +139,8 @@ static int read_part(EntryStore *store, const Extent *extent, Py_ssize_t at, cha
     if (found == 0)
         return cold_raise_miss(
             Py_BuildValue("[(IKn)]", extent->pack, (unsigned long long)extent->offset + (uint64_t)at, size), NULL);
-    return errno == 0 ? damaged(store, extent, "the file ends there")
-                      : raise_damage(store, extent, extent->first, extent->last,
-                                     PyUnicode_FromFormat("the disk reports: %s", strerror(errno)));
+    return errno == 0 ? damaged(store, extent, node, "the file ends there")
+                      : raise_damage(store, extent, node, PyUnicode_FromFormat("the disk reports: %s", strerror(errno)));
 }
 
 static int is_table_of(const Table *table, const Extent *extent)
@@ -155,7 +155,7 @@ static Table *read_table(EntryStore *store, const Extent *extent)
     Table *table = NULL;
     Py_ssize_t size;
     if (payload < EXTENT_HEAD) {
-        damaged(store, extent, "an extent is damaged: it is cut short");
+        damaged(store, extent, NULL, "an extent is damaged: it is cut short");
         return NULL;
     }
     have = have < GUESS_MAX ? have : GUESS_MAX;
@@ -165,7 +165,7 @@ static Table *read_table(EntryStore *store, const Extent *extent)
         PyErr_NoMemory();
         return NULL;
     }
-    if (read_part(store, extent, FRAME_HEAD, data, have) < 0)
+    if (read_part(store, extent, NULL, FRAME_HEAD, data, have) < 0)
         goto end;
     size = table_size(data, &wrong);
     if (size > payload - EXTENT_HEAD)
@@ -179,7 +179,7 @@ static Table *read_table(EntryStore *store, const Extent *extent)
             goto end;
         }
         data = more;
-        if (read_part(store, extent, FRAME_HEAD + have, data + have, EXTENT_HEAD + size - have) < 0)
+        if (read_part(store, extent, NULL, FRAME_HEAD + have, data + have, EXTENT_HEAD + size - have) < 0)
             goto end;
     }
     table = table_read(data, size, payload, &wrong);
@@ -191,7 +191,7 @@ static Table *read_table(EntryStore *store, const Extent *extent)
 end:
     PyMem_Free(data);
     if (wrong != NULL)
-        damaged(store, extent, wrong);
+        damaged(store, extent, NULL, wrong);
     return table;
 }
 
@@ -264,7 +264,7 @@ static int show(EntryStore *store, const Extent *extent, const Row *row, ColdWal
 {
     const char *wrong = is_checked ? NULL : node_wrong(&row->node, data, row->crc);
     if (wrong != NULL)
-        return raise_damage(store, extent, row->node.first, row->node.last, PyUnicode_FromString(wrong));
+        return damaged(store, extent, &row->node, wrong);
     at->shown = row->node;
     at->shown.data = data;
     return holes_between(extent->holes, row->base, row->base + (uint32_t)row->node.stored) ? punch(at, extent, row) : 0;
@@ -288,7 +288,7 @@ int cold_load(EntryStore *store, const Extent *extent, const Row *row, uint32_t 
         part = part_new(size);
         if (part == NULL)
             return -1;
-        if (read_part(store, &kept, row->at, part_bytes(part), row->node.size) < 0) {
+        if (read_part(store, &kept, &row->node, row->at, part_bytes(part), row->node.size) < 0) {
             part_release(part);
             return -1;
         }
@@ -398,7 +398,7 @@ static int load(Walk *walk, int32_t number)
         at->run_size = 0;
         if (grow(&at->run, &at->run_room, size) < 0)
             return -1;
-        if (read_part(walk->store, &extent, low->at, at->run, size) < 0) {
+        if (read_part(walk->store, &extent, NULL, low->at, at->run, size) < 0) {
             if (is_quiet || !cold_clear_damage())
                 return -1;
             walk->wanted = 0; /* from here on only single nodes are read: those before the damage are there */

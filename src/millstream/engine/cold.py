@@ -50,6 +50,7 @@ AHEAD_MAX, AHEAD_COUNT = 8 << 20, 64  # Bytes and number of the extents that a m
 # A look at the size of a range ends after these times the bytes that are too many: more are hardly ever dead
 _SPARSE = 4
 _PAGE = 64  # Number of extents that a store lists at a time
+_TRIED = 8  # Damaged nodes that a walk passes over one by one if it waits for the disk
 _ROW = struct.Struct("<QIIII")
 _NUMBER = struct.Struct("<I")
 
@@ -64,7 +65,7 @@ class ColdMiss(Exception):  # noqa: N818 - control flow, not an error
 
 
 class ColdDamage(Exception):  # noqa: N818 - becomes the reply MSDAMAGED of the one command that reads
-    """Entries of an extent cannot be read: those of one node if its checksum is wrong, else all."""
+    """Entries of an extent cannot be read: those of one node if it alone was read or is wrong, else all."""
 
     def __init__(self, extent: "Extent", reason: str, reads: "ColdReads", first: int = -1, last: int = -1) -> None:
         super().__init__(reason)
@@ -75,13 +76,17 @@ class ColdDamage(Exception):  # noqa: N818 - becomes the reply MSDAMAGED of the 
 
 
 class Lost:
-    """The damage that a walk over single entries, by ascending or repeated ids, has met. It is then passed over."""
+    """The damage that a walk over single entries, by ascending or repeated ids, has met. It is then passed over.
 
-    __slots__ = ("_first", "_last", "damage")
+    A walk that waits for a failing disk holds up all clients. After some nodes it passes over whole extents.
+    """
+
+    __slots__ = ("_first", "_last", "_waits", "damage")
 
     def __init__(self) -> None:
         self.damage: ColdDamage | None = None  # The first one
         self._first, self._last = 0, -1
+        self._waits = 0  # Damages for which the walk may have waited
 
     def __contains__(self, entry_id: int) -> bool:
         """True if an entry lies in the damage that was met last."""
@@ -90,7 +95,9 @@ class Lost:
     def add(self, damage: ColdDamage) -> None:
         """Note damage that was met."""
         self.damage = self.damage or damage
-        self._first, self._last = damage.first, damage.last
+        self._waits += damage.reads.may_wait
+        place = damage if self._waits <= _TRIED else damage.extent
+        self._first, self._last = place.first, place.last
 
 
 def up_to_damage(rows: Iterable[T]) -> Iterator[T]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from typing import Any
 
-from millstream.engine.cold import Extent, cold_records, index_of, unpack_extents, want
+from millstream.engine.cold import ColdDamage, Extent, cold_records, index_of, unpack_extents, want
 from millstream.engine.ids import MIN_ID, PackedId, pack, pack_all, unpack, unpack_all
 from millstream.engine.keyspace import Keyspace, Transition, transition
 from millstream.engine.streams.entries import EntryStore
@@ -123,9 +123,14 @@ def _foresee_warm(entries: EntryStore, cold: Collection[int], floor: int | None 
     trial.reads = entries.reads
     for record in cold_records(entries, at=at):
         trial.add_cold(*record)
-    trial.punch(trial.plan_delete(list(cold), floor))
-    if trial.extent_count:
-        trial.plan_warm()
+    try:
+        trial.punch(trial.plan_delete(list(cold), floor))
+        if trial.extent_count:
+            trial.plan_warm()
+    except ColdDamage as damage:  # its extent may have changed in the trial, and then no stream would have it
+        own = chain.from_iterable(unpack_extents(*record) for record in cold_records(entries, at=at))
+        damage.extent = next(each for each in own if each[:2] == damage.extent[:2])
+        raise
 
 
 def _parted(entries: EntryStore, ids: bytes) -> tuple[list[int], list[int]]:

@@ -167,14 +167,14 @@ class PyCold:
 
     # ------------------------------------------------------------------ reading
 
-    def _read(self, extent: Extent, at: int, length: int) -> bytes:
-        """Return a part of an extent's payload."""
+    def _read(self, extent: Extent, at: int, length: int, *ends: int) -> bytes:
+        """Return a part of an extent's payload; ``ends`` are the first and last id that damage of it concerns."""
         try:
             data = self.reads.read(extent.pack, extent.offset + FRAME_HEAD + at, length)
         except OSError as error:
-            raise ColdDamage(extent, f"the disk reports: {error.strerror or error}", self.reads) from error
+            raise ColdDamage(extent, f"the disk reports: {error.strerror or error}", self.reads, *ends) from error
         if len(data) != length:
-            raise ColdDamage(extent, "the file ends there", self.reads)
+            raise ColdDamage(extent, "the file ends there", self.reads, *ends)
         return data
 
     def _table(self, extent: Extent) -> list[tuple[int, NodeRow]]:
@@ -210,11 +210,12 @@ class PyCold:
 
     def decoded(self, extent: Extent, row: NodeRow) -> list[Any]:
         """A node in the form that both cores unpack."""
-        data = self._read(extent, row.begin, row.size)
+        ends = row.facts.first, row.facts.last
+        data = self._read(extent, row.begin, row.size, *ends)
         try:
             return forms.decode(data, row)
         except ValueError as error:
-            raise ColdDamage(extent, str(error), self.reads, row.facts.first, row.facts.last) from error
+            raise ColdDamage(extent, str(error), self.reads, *ends) from error
 
     def every(self, skipped: int = 0) -> Iterator[ColdNode]:
         """All nodes but those of the first ``skipped`` extents."""
