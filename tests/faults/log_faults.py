@@ -195,12 +195,9 @@ FAULTS = (
         "start-without-a-pack",
         "A start is refused if its data refer to a pack that the manifest does not name.",
         "node/log/packs.py",
-        "expect_packs",
-        """
-        if number in named and end <= sizes[number] and identity in {"", named[number].identity}:
-            continue
-        """,
-        "continue",
+        "lacking_packs",
+        "found[number] = LackingPack(number, pack.name if pack else name, directory / name, end, reason)",
+        "",
         f"{PACKED}::test_records_that_need_a_pack_which_is_not_named_are_refused",
     ),
     Fault(

@@ -13,16 +13,18 @@ from click.testing import CliRunner, Result
 
 from maintenance.conftest import content
 from millstream.cli.main import main
+from millstream.engine.keyspace import Keyspace
 from millstream.errors import DiskFullError, LogCorruptError, StorageError, UsageError
 from millstream.maintenance.backup.thaw import thaw
 from millstream.maintenance.health import directory, tier
 from millstream.maintenance.health.directory import diagnose_directory
 from millstream.maintenance.health.tier import diagnose_tier
 from millstream.maintenance.log.cut_pack import cut_packs, entries_without
-from millstream.maintenance.log.examine import advice, examine_directory
+from millstream.maintenance.log.examine import advice, examine_directory, kind_of
 from millstream.maintenance.log.packs import dump_pack
 from millstream.maintenance.log.tier import look_at_tier
 from millstream.node.log.packs import expect_packs, open_log
+from millstream.node.log.replay import read_back
 from millstream.persistence.disk import RealDisk
 from millstream.persistence.frame import FRAME_SIZE
 from millstream.persistence.manifest import Manifest, read_manifest
@@ -30,7 +32,7 @@ from millstream.persistence.recovery import switch_manifest
 from millstream.server.thread import ServerThread
 from support.badsectors import BadDisk
 from support.coldness import IS_COLD
-from support.packed import PackedWorld, make_packed, packed
+from support.packed import FIELDS, PackedWorld, make_packed, packed
 from support.simdisk import Crash, PowerCut, SimDisk
 
 if IS_COLD:
@@ -218,6 +220,84 @@ def test_two_packs_are_cut_as_the_error_of_the_start_prints_it(tmp_path: Path) -
     world.close()
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_check_finds_an_unsealed_pack_that_was_cut_short(tmp_path: Path, quick: bool) -> None:
+    """A start is refused, so the check says so, with all packs and the command; the doctor reports no such pack."""
+    make_packed(tmp_path, {"s": 41}, sealed=False)
+    (pack,) = tmp_path.glob("pack-*")
+    pack.write_bytes(pack.read_bytes()[:-100])
+    found = examine_directory(tmp_path, quick=quick)
+    (problem,) = found.report.problems
+    assert (kind_of(problem), problem.refuses, problem.offset) == ("pack", True, pack.stat().st_size)
+    log, recovery = open_log(tmp_path)
+    with contextlib.closing(log):
+        space = Keyspace()
+        read_back(space, recovery.payloads())
+        with pytest.raises(LogCorruptError, match="it up to byte") as refused:
+            expect_packs(space, log)
+    assert str(refused.value).startswith(problem.text)
+    assert any(step.endswith(f"--pack {pack.name} --keep-readable`.") for step in advice(found))
+    findings = {each.check: each for each in diagnose_directory(tmp_path)}
+    assert ("packs" not in findings, findings["log"].level) == (True, "problem")
+    assert run("log", "cut", tmp_path, "--pack", pack.name, "--keep-readable", "--yes").exit_code == 0
+    assert examine_directory(tmp_path).report.ok
+
+
+@pytest.mark.parametrize("unsealed", [False, True])
+def test_all_packs_that_refuse_a_start_are_named(tmp_path: Path, unsealed: bool) -> None:
+    """A cut that leaves one of them is refused, and the start, the check and the cut name the same packs."""
+    home = tmp_path / "data"
+    world = PackedWorld(home)
+    for key in ("s", "t", "u"):
+        world.fill(key)
+        world.chill(key.encode())
+        if key != "u" or not unsealed:
+            world.seal()
+    if world.pack is not None:
+        world.pack.close()
+        world.pack = None
+    world.close()
+    first, _, last = sorted(home.glob("*.pack"))
+    first.unlink()
+    last.write_bytes(last.read_bytes()[:-100])
+    found = examine_directory(home)
+    assert [Path(each.path).name for each in found.report.problems] == [first.name, last.name]
+    options = f"--pack {first.name} --pack {last.name}"
+    assert all(options in step for step in advice(found) if "--pack" in step)
+    with pytest.raises(LogCorruptError, match=f"log cut {options} "):
+        open_log(home)
+    before = content(home)
+    for pack, other in ((first, last), (last, first)):
+        done = run("log", "cut", home, "--pack", pack.name, "--keep-readable", "--yes")
+        assert (done.exit_code, content(home)) == (2, before)
+        assert f"{other.name} cannot be used either" in done.stderr
+        assert "--keep-readable it gives up only" in done.stderr
+    assert run("log", "cut", home, *options.split(" "), "--keep-readable", "--yes").exit_code == 0
+    assert examine_directory(home).report.ok
+    world = PackedWorld(home)
+    expect_packs(world.node.keyspace, world.log)
+    lengths = [world.client().call("XLEN", key) for key in "stu"]
+    assert (lengths[:2], 2 < lengths[2] < 20) == ([2, 20], True)  # type: ignore[operator]  # a reply may be anything
+    world.close()
+
+
+def test_a_check_of_a_directory_in_use_does_not_advise_a_cut(tmp_path: Path) -> None:
+    """The server still has a removed pack open, and writes it anew; its end would lose it on some systems."""
+    home = tmp_path / "data"
+    two_packs(home)
+    pack = min(home.glob("*.pack"))
+    data = pack.read_bytes()
+    with ServerThread(home) as server, redis.Redis.from_url(server.url) as client:
+        pack.unlink()
+        found = examine_directory(home)
+        steps = advice(found)
+        assert (found.running, "BGREWRITEAOF" in steps[0], "Do not end it before" in steps[0]) == (True, True, True)
+        assert "log cut" not in " ".join(steps)
+        assert "BGREWRITEAOF" in next(each.advice for each in diagnose_directory(home) if each.check == "log")
+        assert client.ping()
+        pack.write_bytes(data)
+
+
 @pytest.mark.parametrize("damage", ["cut", "seal", "middle", "header"])
 def test_a_cut_keeps_what_can_be_read_of_a_pack(tmp_path: Path, damage: str) -> None:
     """With --keep-readable only the other entries go, and the directory is whole for all that reads it then."""
@@ -250,6 +330,34 @@ def test_a_cut_keeps_what_can_be_read_of_a_pack(tmp_path: Path, damage: str) -> 
     assert examine_directory(home).report.ok is (damage != "middle")
 
 
+def test_a_cut_keeps_the_readable_nodes_of_a_damaged_extent(tmp_path: Path) -> None:
+    """It removes the entries that the server cannot read, and no neighbour of the same extent."""
+    home = tmp_path / "data"
+    make_packed(home, {"s": 41}, each=4)
+    (pack,) = home.glob("pack-*")
+    places = list(dump_pack(pack))
+    lost = set()
+    data = bytearray(pack.read_bytes())
+    for place, node in ((places[1], 0), (places[2], 1), (places[2], 2), (places[0], 3)):
+        ids = [each.id for each in place.entries if each.node == node]
+        lost.update(ids)
+        data[data.index(FIELDS + ids[0].removesuffix("-1").encode(), place.offset) + 3] ^= 1
+    pack.write_bytes(data)
+    assert examine_directory(home).lost_entries == len(lost) == 12
+    done = run("log", "cut", home, "--pack", pack.name, "--keep-readable", "--yes")
+    assert (done.exit_code, "12 entries will be missing" in done.output) == (0, True)
+    found = examine_directory(home)
+    assert found.lost_entries == 0
+    assert all("all entries that are left in it can be read" in each.text for each in found.report.problems)
+    for _ in range(2):
+        world = PackedWorld(home)
+        expect_packs(world.node.keyspace, world.log)
+        entries: Any = world.client().call("XRANGE", "s", "-", "+")
+        assert [row[0].decode() for row in entries] == [f"{at}-1" for at in range(1, 42) if f"{at}-1" not in lost]
+        assert world.client().call("XLEN", "s") == len(entries)
+        world.close()
+
+
 @pytest.mark.parametrize("where", ["middle", "header"])
 def test_a_cut_takes_a_bad_sector_for_damage(tmp_path: Path, where: str) -> None:
     """It gives up the entries there alone, or the pack if its header is there; other errors of the disk may pass."""
@@ -280,7 +388,10 @@ def test_a_cut_that_was_interrupted_is_repeated(tmp_path: Path) -> None:
     pack.rename(home / f"cut-{pack.name}-0")
     switch_manifest(RealDisk(), home, Manifest(manifest.segments, manifest.snapshot, next_pack=2))
     report = examine_directory(home).report
-    assert (report.starts, "records need pack 1" in report.problems[0].text) == (False, True)
+    assert (report.starts, "records of the log need pack 1, which is not in" in report.problems[0].text) == (
+        False,
+        True,
+    )
     assert cut_packs(home, ["1"]).kept == ()
     assert examine_directory(home).report.ok
     world = PackedWorld(home)

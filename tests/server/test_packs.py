@@ -68,6 +68,7 @@ def test_a_server_that_fails_writes_a_removed_pack_anew(
         server.stop()
     assert pack.exists()
     assert (f"log cut --pack {short.name} " in caplog.text) is is_short
+    assert ("With --keep-readable" in caplog.text) is is_short
 
 
 def test_a_server_that_lacks_a_pack_at_its_end_says_so(tmp_path: Path) -> None:

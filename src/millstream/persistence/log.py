@@ -95,7 +95,7 @@ class Log:
     def __init__(
         self, disk: Disk, directory: Path, lock: DiskLock, opened: Opened, *, segment_bytes: int, entropy: Entropy
     ) -> None:
-        self._disk = disk
+        self.disk = self._disk = disk
         self._directory = directory
         self._lock = lock
         self._manifest = opened.manifest

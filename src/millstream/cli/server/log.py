@@ -124,7 +124,7 @@ def check(directory: Path, quick: bool, form: str) -> None:
       manifest     the manifest is damaged or missing; a start is refused
       snapshot     the snapshot is damaged; a start is refused
       replaceable  the snapshot is damaged or missing, but its log files are still whole; a start uses those
-      pack         a file of entries is damaged; a start works, and only the entries there cannot be read
+      pack         entries in a file cannot be read; a start works, unless the file was cut short
       illegible    a record's checksum is right, but this Millstream cannot apply it; a start is refused
       newer        not damaged, but a newer Millstream wrote it, and only that version reads it; a start is refused
 

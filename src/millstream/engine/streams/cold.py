@@ -388,6 +388,12 @@ class PyCold:
         place = self._place(at, dead, gone)
         return [] if place is None else [place]
 
+    def plan_loss(self, at: int, gone: int) -> list[Any]:
+        """Plan that nodes of an extent go, at least one of which is left, and at least one goes."""
+        place = self._place(at, 0, gone)
+        assert place is not None, "a node goes"
+        return place
+
     def plan_warm(self) -> tuple[list[Any], Places]:
         """Plan to make the last node hot."""
         at = len(self.extents) - 1

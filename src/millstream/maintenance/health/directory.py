@@ -59,7 +59,7 @@ def diagnose_directory(directory: Path, tell: Progress | None = None) -> Iterato
     yield _owner(found)
     yield _log(found)
     yield _growth(found)
-    if found.packs:
+    if found.packs and found.report.starts:
         yield _packs(found)
         cache = small_cache(sum(pack.bytes for pack in found.packs), _available())
         if cache is not None:

@@ -12,17 +12,17 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from millstream.engine.cold import Extent, pack_bits
+from millstream.engine.cold import Extent
 from millstream.engine.cold_ops import references
 from millstream.engine.ids import MIN_ID, pack, pack_all
 from millstream.engine.keyspace import Keyspace, Transition
 from millstream.errors import UsageError
 from millstream.maintenance.log.cut import PREFIX
-from millstream.maintenance.log.packs import readable_offsets
+from millstream.maintenance.log.packs import Damage, damages_of
 from millstream.maintenance.log.tier import loaded
 from millstream.node.log import codec
 from millstream.node.log.feeding import given_up
-from millstream.node.log.packs import MissingEntries, broken_packs, cut_command, entries_where
+from millstream.node.log.packs import MissingEntries, broken_packs, cut_advice, refusing_packs
 from millstream.persistence import manifest as manifests
 from millstream.persistence.disk import Disk, RealDisk, tried
 from millstream.persistence.frozen_view import FrozenView
@@ -40,8 +40,8 @@ class PackCutReport:
     missing: tuple[MissingEntries, ...]  # Entries that are not in the data any more
 
 
-Lost = dict[int, set[int] | None]
-"""Offsets of the extents that are given up, by number of the pack; None for all of a pack."""
+Lost = dict[int, dict[Extent, Damage] | None]
+"""Nodes that are given up, by number of the pack and extent; None for all of a pack."""
 
 
 def entries_without(
@@ -54,7 +54,7 @@ def entries_without(
         with FrozenView(disk, directory) as view:
             space, manifest, _ = loaded(view, directory)
             lost = _lost(view, directory, manifest, space, _numbers(space, manifest, names), some=keeps_readable)
-        return entries_where(space, lambda each: _goes(each, lost))
+        return _missing(space, lost)
 
     return tried(read, f"cannot read {directory}")
 
@@ -90,9 +90,10 @@ def _lost(disk: Disk, directory: Path, manifest: Manifest, space: Keyspace, numb
     lost: Lost = dict.fromkeys(numbers)
     for entry in manifest.packs:
         if some and entry.number in numbers:
-            needed = {each.offset: each.length for each in _extents(space, entry.number)}
-            readable = readable_offsets(disk, directory, entry, needed)
-            lost[entry.number] = needed.keys() - readable if readable else None
+            needed = list(_extents(space, entry.number))
+            found = damages_of(disk, directory, entry, needed)
+            is_whole = found is not None and all(each in found and not found[each].is_partial for each in needed)
+            lost[entry.number] = None if is_whole else found
     return lost
 
 
@@ -100,9 +101,26 @@ def _extents(space: Keyspace, number: int) -> Iterator[Extent]:
     return (each for _, _, run in references(space) if run[0].pack == number for each in run)
 
 
-def _goes(extent: Extent, lost: Lost) -> bool:
-    offsets = lost.get(extent.pack, set())
-    return offsets is None or extent.offset in offsets
+def _damage(extent: Extent, lost: Lost) -> Damage | None:
+    found = lost.get(extent.pack, {})
+    return Damage.of(extent) if found is None else found.get(extent)
+
+
+def _stays(extent: Extent, lost: Lost) -> bool:
+    damage = _damage(extent, lost)
+    return damage is None or damage.is_partial
+
+
+def _missing(space: Keyspace, lost: Lost) -> list[MissingEntries]:
+    """Return the entries that go, by stream."""
+    found: dict[tuple[int, bytes], MissingEntries] = {}
+    for db, key, run in references(space):
+        for each in run:
+            damage = _damage(each, lost)
+            if damage is not None and damage.entries:
+                before = found.get((db, key)) or MissingEntries(db, key, damage.first, 0, 0)
+                found[db, key] = replace(before, last=damage.last, entries=before.entries + damage.entries)
+    return list(found.values())
 
 
 def _cut(directory: Path, names: Sequence[str], disk: Disk, *, some: bool) -> PackCutReport:
@@ -111,9 +129,11 @@ def _cut(directory: Path, names: Sequence[str], disk: Disk, *, some: bool) -> Pa
         space, manifest, wall = loaded(disk, directory)
         numbers = _numbers(space, manifest, names)
         broken = broken_packs(disk, directory, manifest)
-        if others := [each.name for each in broken if each.number not in numbers]:
-            command = cut_command(directory, [*names, *others])
-            raise UsageError(f"{others[0]} cannot be used either. Put the file back, or name all: {command}.")
+        refusing = refusing_packs(disk, directory, manifest, space)
+        if others := [name for number, name in refusing.items() if number not in numbers]:
+            shown = ", ".join(others)
+            command = cut_advice(disk, directory, [*names, *others])
+            raise UsageError(f"{shown} cannot be used either. Put the file back, or name all: {command}.")
         lost = _lost(disk, directory, manifest, space, numbers, some=some)
         whole = {number for number, offsets in lost.items() if offsets is None}
         kept = tuple(path for number in sorted(whole) if (path := _set_aside(disk, directory, manifest, number)))
@@ -128,7 +148,7 @@ def _cut(directory: Path, names: Sequence[str], disk: Disk, *, some: bool) -> Pa
             switch_manifest(disk, directory, replace(manifest, packs=left))
     finally:
         lock.release()
-    missing = entries_where(space, lambda each: _goes(each, lost))
+    missing = _missing(space, lost)
     steps = _losses(space, lost)
     if steps:
         log, _ = Log.open(directory, disk)
@@ -142,7 +162,7 @@ def _cut(directory: Path, names: Sequence[str], disk: Disk, *, some: bool) -> Pa
 
 def _shortened(space: Keyspace, pack: PackEntry, lost: Lost) -> PackEntry:
     """Return the entry of a pack that ends behind the last extent that stays."""
-    ends = (each.offset + each.length for each in _extents(space, pack.number) if not _goes(each, lost))
+    ends = (each.offset + each.length for each in _extents(space, pack.number) if _stays(each, lost))
     return replace(pack, bytes=max(ends), sealed=False)
 
 
@@ -161,21 +181,16 @@ def _set_aside(disk: Disk, directory: Path, manifest: Manifest, number: int) -> 
 def _losses(space: Keyspace, given: Lost) -> list[Transition]:
     """Return the transitions by which extents go, with their entries."""
     indexes: dict[tuple[int, bytes], int] = {}
-    lost: dict[tuple[int, bytes], list[tuple[int, Extent]]] = {}
+    lost: dict[tuple[int, bytes], list[tuple[int, Damage]]] = {}
     for db, key, run in references(space):
         at = indexes.get((db, key), 0)
         indexes[db, key] = at + len(run)
-        if found := [(index, each) for index, each in enumerate(run, at) if _goes(each, given)]:
+        if found := [(index, damage) for index, each in enumerate(run, at) if (damage := _damage(each, given))]:
             lost.setdefault((db, key), []).extend(found)
     steps: list[Transition] = []
     for (db, key), gone in lost.items():
-        places = [[at, 0, b"", pack_bits(_left(extent)), bytes(64)] for at, extent in gone]
-        last = max(extent.last_live for _, extent in gone)
+        places = [[at, *damage.place] for at, damage in gone]
+        last = max((damage.last for _, damage in gone if damage.entries), default=0)
         deletes = ("xdel", db, key, pack_all([last]), places)
         steps.append(deletes if last else ("xdrop", db, key, b"", pack(MIN_ID), places))
     return steps
-
-
-def _left(extent: Extent) -> int:
-    """Return the set of the nodes that are left."""
-    return ((1 << extent.nodes) - 1) & ~extent.holes.gone

@@ -12,7 +12,7 @@ from millstream.errors import LogCorruptError, StorageError
 from millstream.maintenance.log.cut import PREFIX
 from millstream.maintenance.log.data_loss import DataLoss, data_loss_in
 from millstream.maintenance.log.next_steps import dump_step, safety_steps
-from millstream.maintenance.log.packs import find_unreadable_extents, readable_offsets
+from millstream.maintenance.log.packs import damages_of, find_unreadable_extents
 from millstream.maintenance.log.records import wall_of
 from millstream.maintenance.log.tier import PackUsage, loaded, usage_of
 from millstream.maintenance.log.unreadable import find_unreadable
@@ -60,7 +60,7 @@ class Examination:
     @property
     def only_packs(self) -> bool:
         """True if there are problems, and only packs have any."""
-        return not self.report.ok and all(is_pack_name(Path(each.path).name) for each in self.report.problems)
+        return not self.report.ok and all(map(_is_of_pack, self.report.problems))
 
     @property
     def last(self) -> int:
@@ -91,7 +91,7 @@ def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | No
     if manifest is not None:
         manifest = effective_manifest(view, directory, manifest)
     space = None
-    if manifest is not None and all(kind_of(problem) == "pack" and not problem.refuses for problem in report.problems):
+    if manifest is not None and all(_is_of_pack(problem) and not problem.newer for problem in report.problems):
         space = find_unreadable(view, report, manifest, tell)
     if manifest is not None and not quick:
         find_unreadable_extents(view, report, manifest, space)
@@ -119,6 +119,12 @@ def _examined(disk: Disk, view: FrozenView, directory: Path, tell: Progress | No
     )
 
 
+def _is_of_pack(problem: Problem) -> bool:
+    """Return True for a fault of a pack, which a number stands for if only records know it."""
+    name = Path(problem.path).name
+    return is_pack_name(name) or name.isdecimal()
+
+
 def _name_bad_sectors(report: CheckReport, bad: Mapping[str, set[int]]) -> None:
     """Name the bytes that the disk cannot read, and that stop a start, which reads all but the entries of packs."""
     for name, sectors in bad.items():
@@ -143,17 +149,17 @@ def _name_bad_sectors(report: CheckReport, bad: Mapping[str, set[int]]) -> None:
 def _lost_entries(disk: FrozenView, report: CheckReport, manifest: Manifest, space: Keyspace | None) -> int | None:
     """Return the number of live entries that cannot be read, of the packs with a problem; None if others have one."""
     broken = {Path(problem.path).name for problem in report.problems}
-    if not all(map(is_pack_name, broken)):
+    if not all(map(_is_of_pack, report.problems)):
         return None
     if space is None:
         space, *_ = loaded(disk, report.directory)
     found = 0
     for entry in manifest.packs:
         if entry.name in broken:
-            needed = {each.offset: each for _, _, run in references(space) for each in run if each.pack == entry.number}
-            lengths = {at: each.length for at, each in needed.items()}
-            readable = readable_offsets(disk, report.directory, entry, lengths)
-            found += sum(each.live for at, each in needed.items() if at not in readable)
+            needed = [each for _, _, run in references(space) for each in run if each.pack == entry.number]
+            lost = damages_of(disk, report.directory, entry, needed)
+            live = (each.live for each in needed)
+            found += sum(live) if lost is None else sum(lost[each].entries for each in needed if each in lost)
     return found
 
 
@@ -233,7 +239,7 @@ def kind_of(problem: Problem) -> str:
         return "foreign"
     if is_segment_name(name):
         return "damaged"
-    return "snapshot" if is_snapshot_name(name) else "pack" if is_pack_name(name) else "manifest"
+    return "snapshot" if is_snapshot_name(name) else "pack" if _is_of_pack(problem) else "manifest"
 
 
 def advice(found: Examination) -> list[str]:
@@ -257,8 +263,14 @@ def advice(found: Examination) -> list[str]:
     if any("the disk cannot read" in problem.text for problem in report.problems):
         steps[0] += " Use a program that writes zeros for what the disk cannot read, such as ddrescue."
     kinds = {kind_of(problem) for problem in report.problems}
-    packs = {Path(problem.path).name: None for problem in report.problems if problem.refuses}
-    if options := " ".join(f"--pack {name}" for name in packs if is_pack_name(name)):
+    packs = {Path(each.path).name: None for each in report.problems if each.refuses and _is_of_pack(each)}
+    if packs and found.running:
+        removed = " and ".join(packs)
+        return [
+            f"Send BGREWRITEAOF to the server, which writes {removed} anew from its open files. Do not end it before.",
+            f"Check again. Without success, copy what clients can still read, and put {removed} back from a backup.",
+        ]
+    if options := " ".join(f"--pack {name}" for name in packs):
         command = f"millstream log cut {home} {options}"
         if "pack" in kinds:
             steps += [f"Or give up only the entries in packs that cannot be read: `{command} --keep-readable`."]

@@ -1,24 +1,34 @@
 """The extents of packs with their entries, and extents that no version can use, although their checksums are right."""
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from errno import EIO
 from pathlib import Path
+from typing import Any
 
 from millstream.engine import ids
-from millstream.engine.cold import Extent
+from millstream.engine.cold import ColdDamage, ColdReads, Extent, bits_of, pack_bits
 from millstream.engine.cold_ops import references
 from millstream.engine.keyspace import Keyspace
 from millstream.engine.streams import extents
+from millstream.engine.streams.cold import ColdNode, PyCold
 from millstream.engine.streams.nodes import Block
 from millstream.errors import LogCorruptError, StorageError
 from millstream.node.log.packs import MissingEntries
 from millstream.persistence.check import CheckReport, Problem
 from millstream.persistence.disk import Disk, DiskFile, RealDisk, disk_error
 from millstream.persistence.frame import HEADER_SIZE, PACK_MAGIC, FileHeader, FormatError
-from millstream.persistence.manifest import NAME, Manifest, PackEntry, read_manifest
-from millstream.persistence.packs import ANY_ENTRIES, damage_text, examine_pack, extents_of, pack_damage, payload_at
+from millstream.persistence.manifest import Manifest, PackEntry, read_manifest
+from millstream.persistence.packs import (
+    ANY_ENTRIES,
+    damage_text,
+    examine_pack,
+    extents_of,
+    pack_damage,
+    payload_at,
+    read_quietly,
+)
 from millstream.persistence.segment import ScanResult, salvage
 from millstream.texts import plural
 
@@ -154,34 +164,104 @@ def find_unreadable_extents(
                     report.problems.append(Problem(str(path), at, text, refuses=False, newer=newer))
         if left and any(problem.path == str(path) and not problem.refuses for problem in report.problems):
             assert space is not None, "it names the extents"
-            _name_entries(report, path, _entries_at(space, entry.number, _lost_extents(disk, path, entry, left)))
+            broken = _lost_extents(disk, path, entry, left)
+            needed = [each for _, _, run in references(space) for each in run if each.pack == entry.number]
+            found = damages_of(disk, report.directory, entry, [each for each in needed if each.offset in broken])
+            _name_entries(report, path, _entries_at(space, entry.number, broken, found or {}))
         elif left and not any(problem.path == str(path) for problem in report.problems):
             at = min(left)
             text = f"{path}: {plural(len(left), 'extent')} that the records name, from byte {at} on, cannot be found"
             report.problems.append(Problem(str(path), at, text, refuses=False))
-    for number in said:
-        text = f"records need pack {number}, but the manifest does not name it"
-        report.problems.append(Problem(str(report.directory / NAME), 0, text, refuses=True))
 
 
-def readable_offsets(disk: Disk, directory: Path, entry: PackEntry, needed: Mapping[int, int]) -> set[int]:
-    """Return the offsets of the extents that can be read, of those with these lengths; none with a wrong header.
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Nodes of an extent that cannot be read."""
 
-    Bytes that the disk cannot read are damage, as wrong ones are. Other errors are raised, since they may pass.
+    entries: int  # Number of live entries in them
+    first: int  # First id in them
+    last: int  # Last id in them
+    place: list[Any]  # The extent's part of a plan by which they go, without its index
+
+    @classmethod
+    def of(cls, each: Extent) -> "Damage":
+        """Return the damage of a whole extent."""
+        left = ((1 << each.nodes) - 1) & ~each.holes.gone
+        return cls(each.live, each.first_live, each.last_live, [0, b"", pack_bits(left), bytes(64)])
+
+    @property
+    def is_partial(self) -> bool:
+        """True if nodes of the extent are left."""
+        return bool(self.place[3] != bytes(64))
+
+
+def damages_of(
+    disk: Disk, directory: Path, entry: PackEntry, needed: Collection[Extent]
+) -> dict[Extent, Damage] | None:
+    """Return what cannot be read of these extents of a pack; None with a wrong header.
+
+    Bytes that the disk cannot read are damage, as wrong ones are. Other errors are raised, since they may pass. An
+    extent that the file's end cuts is damaged as a whole, since a start is refused with it.
     """
-    found, path = set(), directory / entry.name
     try:
-        with _bad_sectors_skipped(), closing(disk.open_read(path)) as file:
-            if _header(file, path).identity != entry.identity:
-                return set()
-            for at, length in needed.items():
-                with suppress(ValueError), _bad_sectors_skipped():
-                    for _ in extents.nodes(payload_at(file, entry, at, length)):
-                        pass
-                    found.add(at)
+        with _bad_sectors_skipped(), closing(disk.open_read(directory / entry.name)) as file:
+            if _header(file, directory / entry.name).identity != entry.identity:
+                return None
+            found = {each: _damage_of(file, each) for each in needed}
+            return {each: damage for each, damage in found.items() if damage is not None}
     except (FileNotFoundError, LogCorruptError, FormatError):
-        return set()
-    return found
+        pass
+    return None
+
+
+def _damage_of(file: DiskFile, each: Extent) -> Damage | None:
+    if each.offset + each.length > file.size():
+        return Damage.of(each)
+    reads = ColdReads()
+    reads.source, cold = _OnePack(file), PyCold(reads)
+    cold.add([each])
+    try:
+        nodes = cold.nodes_of(each)
+        if (nodes[0].first, nodes[-1].last) != (each.first, each.last):
+            return Damage.of(each)
+        lost = [node for node in nodes if not _is_readable(node)]
+        if not lost:
+            return None
+        _, *place = cold.plan_loss(0, bits_of(node.number for node in lost))
+    except ColdDamage as damage:
+        _expect_lasting(damage)
+        return Damage.of(each)
+    return Damage(each.live - place[0], lost[0].first, lost[-1].last, place)
+
+
+def _is_readable(node: ColdNode) -> bool:
+    try:
+        node.block()
+    except ColdDamage as damage:
+        _expect_lasting(damage)
+        return False
+    return True
+
+
+def _expect_lasting(damage: ColdDamage) -> None:
+    """Raise an error of the disk that may pass."""
+    if isinstance(damage.__cause__, OSError) and damage.__cause__.errno != EIO:
+        raise damage.__cause__
+
+
+class _OnePack:
+    """A reader of one open pack."""
+
+    def __init__(self, file: DiskFile) -> None:
+        self._file = file
+
+    def read(self, pack: int, offset: int, length: int, *, may_wait: bool) -> bytes:  # noqa: ARG002 - it always waits
+        """Return a part of the pack."""
+        return read_quietly(self._file, offset, length)
+
+    def name(self, pack: int) -> str:
+        """Return the number, which no error names."""
+        return str(pack)
 
 
 @contextmanager
@@ -208,15 +288,16 @@ def _lost_extents(disk: Disk, path: Path, entry: PackEntry, left: dict[int, Exte
     return found
 
 
-def _entries_at(space: Keyspace, pack: int, offsets: set[int]) -> dict[int, str]:
-    """Return the live entries of the extents at these offsets, in words; a copied stream has the same extents."""
+def _entries_at(space: Keyspace, pack: int, offsets: set[int], damages: Mapping[Extent, Damage]) -> dict[int, str]:
+    """Return the lost entries of the extents at these offsets, in words; a copied stream has the same extents."""
     found: dict[int, list[str]] = {at: [] for at in offsets}
     for db, key, run in references(space):
         for each in run:
-            if each.pack == pack and each.live and each.offset in found:
-                lost = MissingEntries(db, key, each.first_live, each.last_live, each.live)
+            damage = damages.get(each) if each.pack == pack else None
+            if damage is not None and damage.entries:
+                lost = MissingEntries(db, key, damage.first, damage.last, damage.entries)
                 found[each.offset].append(lost.sentence())
-    return {at: ", ".join(lost) or "the deleted entries in it" for at, lost in found.items()}
+    return {at: ", ".join(lost) for at, lost in found.items()}
 
 
 def _name_entries(report: CheckReport, path: Path, lost: dict[int, str]) -> None:
@@ -224,7 +305,8 @@ def _name_entries(report: CheckReport, path: Path, lost: dict[int, str]) -> None
     shown = {problem.offset: problem for problem in report.problems if problem.path == str(path)}
     for at, entries in lost.items():
         known = shown.get(at) or Problem(str(path), at, damage_text(path, at), refuses=False)
-        shown[at] = replace(known, text=known.text.replace(ANY_ENTRIES, entries))
+        said = f"but {entries} cannot be read" if entries else "and all entries that are left in it can be read"
+        shown[at] = replace(known, text=known.text.replace(f"but {ANY_ENTRIES} cannot be read", said))
     first = next(number for number, problem in enumerate(report.problems) if problem.path == str(path))
     others = [problem for problem in report.problems if problem.path != str(path)]
     report.problems[:] = [*others[:first], *(shown[at] for at in sorted(shown)), *others[first:]]

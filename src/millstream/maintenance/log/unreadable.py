@@ -13,6 +13,7 @@ from millstream.errors import StorageError
 from millstream.maintenance.log.records import NewerRecordError, expect_record
 from millstream.maintenance.log.walk import log_files, records
 from millstream.node.log import replay
+from millstream.node.log.packs import lacking_packs, sizes_of
 from millstream.persistence.check import CheckReport, Problem
 from millstream.persistence.disk import Disk
 from millstream.persistence.frame import FRAME_SIZE, HEADER_SIZE
@@ -58,7 +59,18 @@ def find_unreadable(disk: Disk, report: CheckReport, manifest: Manifest, tell: P
         text = f"{path}: the log is as it was written, but a snapshot of it could not be read back: {error!r:.200}"
         report.problems.append(Problem(str(path), offset, text, refuses=True))
     meter.finish()
+    _find_lacking_packs(disk, report, manifest, space)
     return space
+
+
+def _find_lacking_packs(disk: Disk, report: CheckReport, manifest: Manifest, space: Keyspace) -> None:
+    """Add each pack that lacks extents of the records, which refuses a start, unless the report has it as refusing."""
+    known = {problem.path for problem in report.problems if problem.refuses}
+    sizes = sizes_of(disk, report.directory, manifest)
+    for each in lacking_packs(space, report.directory, manifest.packs, sizes):
+        path, size = str(report.directory / each.name), sizes.get(each.number, 0)
+        if path not in known:
+            report.problems.append(Problem(path, min(each.end, size), each.reason, refuses=True))
 
 
 def _expect_rewritable(space: Keyspace) -> None:

@@ -6,7 +6,7 @@ refused with the streams and ids that would be missing. They are found by loadin
 still have.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -162,16 +162,68 @@ def broken_packs(disk: Disk, directory: Path, manifest: Manifest) -> list[PackEn
     return broken
 
 
-def cut_command(directory: Path, names: Iterable[str]) -> str:
-    """Return the command to go on without packs, all of which it must name."""
-    return f"`millstream log cut {' '.join(f'--pack {name}' for name in names)} {directory}`"
+@dataclass(frozen=True, slots=True)
+class LackingPack:
+    """A pack that does not have all extents which loaded data need."""
+
+    number: int  # Number of the pack
+    name: str  # Name that a cut takes: that of its file, or its number
+    path: Path  # Path of the file that the records need
+    end: int  # Byte up to which the records need it
+    reason: str  # The lack in one sentence, without a full stop
 
 
-def _remedy(missing: list[MissingEntries], names: Iterable[str], directory: Path, *, is_partial: bool) -> str:
+def lacking_packs(
+    space: Keyspace, directory: Path, packs: Iterable[PackEntry], sizes: Mapping[int, int]
+) -> list[LackingPack]:
+    """Return the packs without an extent of loaded data, by their sizes. This reads no pack."""
+    found: dict[int, LackingPack] = {}
+    named = {pack.number: pack for pack in packs}
+    ends: dict[int, int] = {}
+    for _, _, extents in references(space) if space.reads.streams else ():
+        ends[extents[0].pack] = max(ends.get(extents[0].pack, 0), *(each.offset + each.length for each in extents))
+    for number, end in ends.items():
+        identity = space.packs.get(number, "")
+        pack = named.get(number)
+        name = pack_name(number, identity) if identity else pack.name if pack else str(number)
+        if pack is None:
+            reason = "is not in the manifest"
+        elif identity not in {"", pack.identity}:
+            reason = f"is not the one that the manifest names ({pack.name})"
+        elif end > sizes[number]:
+            reason = f"ends at byte {sizes[number]}, and they need it up to byte {end}"
+        else:
+            continue
+        reason = f"records of the log need pack {name}, which {reason}"
+        found[number] = LackingPack(number, pack.name if pack else name, directory / name, end, reason)
+    return list(found.values())
+
+
+def refusing_packs(disk: Disk, directory: Path, manifest: Manifest, space: Keyspace) -> dict[int, str]:
+    """Return the names of all packs that stop a start with these loaded data, by number."""
+    broken = {each.number: each.name for each in broken_packs(disk, directory, manifest)}
+    sizes = sizes_of(disk, directory, manifest)
+    return broken | {each.number: each.name for each in lacking_packs(space, directory, manifest.packs, sizes)}
+
+
+def sizes_of(disk: Disk, directory: Path, manifest: Manifest) -> dict[int, int]:
+    """Return the number of valid bytes of each pack by its number, as a start takes it."""
+    return {each.number: each.bytes or size_of(disk, directory / each.name) for each in manifest.packs}
+
+
+def cut_advice(disk: Disk, directory: Path, names: Collection[str]) -> str:
+    """Return the command to go on without packs, all of which it must name, and the option that keeps parts of them."""
+    is_partial = False
+    with suppress(StorageError):  # a pack cannot be opened
+        is_partial = any(size_of(disk, directory / name) > HEADER_SIZE for name in names)
+    kept = ". With --keep-readable it gives up only the entries that cannot be read"
+    return f"`millstream log cut {' '.join(f'--pack {name}' for name in names)} {directory}`" + kept * is_partial
+
+
+def _remedy(missing: list[MissingEntries], names: Collection[str], directory: Path, disk: Disk) -> str:
     return (
         f"{loss_of(missing)}. Put the file back, or restore a backup. To go on without these entries: "
-        f"{cut_command(directory, names)}"
-        + (". With --keep-readable it gives up only the entries that cannot be read" if is_partial else "")
+        f"{cut_advice(disk, directory, names)}"
     )
 
 
@@ -200,15 +252,12 @@ def open_log(
             manifest = read_manifest(disk, directory)
             assert manifest is not None, "it names the pack"
             replay.read_back(space, payloads_in(disk, directory, manifest))
-            broken = broken_packs(disk, directory, manifest)
+            broken = refusing_packs(disk, directory, manifest, space)
         except (MillstreamError, OSError):
             raise error from None  # other files are damaged too, so nobody knows the entries
-        numbers = {each.number for each in broken} | {pack_number(name)}
-        lost = entries_where(space, lambda each: each.pack in numbers)
-        is_partial = False
-        with suppress(StorageError):  # a pack cannot be opened
-            is_partial = any(size_of(disk, directory / each.name) for each in broken)
-        remedy = _remedy(lost, [each.name for each in broken] or [name], directory, is_partial=is_partial)
+        broken = broken or {pack_number(name): name}
+        lost = entries_where(space, lambda each: each.pack in broken)
+        remedy = _remedy(lost, broken.values(), directory, disk)
         raise LogCorruptError(f"{error}. {remedy}", path=error.path, offset=error.offset) from None
 
 
@@ -280,29 +329,15 @@ def bring_packs_back(log: Log) -> None:
         shown = "; ".join(list(found.values())[:_PACKS_SHOWN]) + (f"; and {more} more packs" if more > 0 else "")
         raise DiskError(
             f"{shown}. A start is refused until all packs are back. Without copies of them, run "
-            f"{cut_command(log.directory, found)}"
+            f"{cut_advice(log.disk, log.directory, found)}"
         )
 
 
 def expect_packs(space: Keyspace, log: Log) -> None:
     """Raise unless all extents of loaded data lie in packs that the manifest names. This reads no pack."""
-    if not space.reads.streams:
-        return
-    sizes, named = log.pack_sizes(), {pack.number: pack for pack in log.packs}
-    for _, _, extents in references(space):
-        number, identity = extents[0].pack, space.packs.get(extents[0].pack, "")
-        end = max(each.offset + each.length for each in extents)
-        if number in named and end <= sizes[number] and identity in {"", named[number].identity}:
-            continue
-        name = pack_name(number, identity) if identity else str(number)
-        path, is_partial = str(log.directory / name), False
-        if number not in named:
-            reason = "is not in the manifest"
-        elif identity not in {"", named[number].identity}:
-            reason = f"is not the one that the manifest names ({named[number].name})"
-        else:
-            reason = f"ends at byte {sizes[number]}, and they need it up to byte {end}"
-            is_partial = sizes[number] > HEADER_SIZE
-        reason = f"records of the log need pack {name}, which {reason}"
-        remedy = _remedy(entries_in(space, number), [name], log.directory, is_partial=is_partial)
-        raise LogCorruptError(f"{reason}. {remedy}", path=path, offset=end)
+    lacking = lacking_packs(space, log.directory, log.packs, log.pack_sizes())
+    if lacking:
+        names, first = {each.number: each.name for each in lacking}, lacking[0]
+        lost = entries_where(space, lambda each: each.pack in names)
+        remedy = _remedy(lost, names.values(), log.directory, log.disk)
+        raise LogCorruptError(f"{first.reason}. {remedy}", path=str(first.path), offset=first.end)

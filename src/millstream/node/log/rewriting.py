@@ -23,7 +23,7 @@ from millstream.errors import StorageError
 from millstream.logs import logger
 from millstream.node.log.children import COPY, ChildProcess, GivenUpError, reason_of
 from millstream.node.log.foreign import PackList
-from millstream.node.log.packs import KeyspacePacks, cut_command, lack_of
+from millstream.node.log.packs import KeyspacePacks, cut_advice, lack_of
 from millstream.persistence.log import Log
 from millstream.persistence.manifest import PackEntry
 from millstream.persistence.packs import packs_of
@@ -329,7 +329,7 @@ class Rewriter:
                 raise GivenUpError(
                     f"{reason}. The log keeps the records it has. Put the file back before you stop the server, or "
                     "copy what can still be read, since a start will be refused. Without a copy of the file: stop the "
-                    f"server and run {cut_command(self._log.directory, [pack.name])}"
+                    f"server and run {cut_advice(self._log.disk, self._log.directory, [pack.name])}"
                 )
         self.facts = replace(self.facts, lacking="")
         if self._packs is not None and (lost := self._packs.unreadable(gone)):
